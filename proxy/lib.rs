@@ -1,0 +1,32 @@
+//! podresources-proxy: stands in front of the kubelet's podresources API on a node.
+//!
+//! Data flows one way: [`change`] says *that* something changed, [`refresh`] captures from a [`source`] and publishes a
+//! [`snapshot`], [`serve`] answers clients from it. The client side ([`client`], [`proto`]) needs none of that.
+
+pub mod client;
+pub mod grpc;
+pub mod proto;
+
+#[cfg(feature = "server")]
+pub mod admin;
+#[cfg(feature = "server")]
+pub mod answer;
+#[cfg(feature = "server")]
+pub mod app;
+#[cfg(feature = "server")]
+pub mod change;
+#[cfg(feature = "server")]
+pub mod refresh;
+#[cfg(feature = "server")]
+pub mod serve;
+#[cfg(feature = "server")]
+pub mod simulate;
+#[cfg(feature = "server")]
+pub mod snapshot;
+#[cfg(feature = "server")]
+pub mod source;
+
+#[cfg(feature = "cli")]
+pub mod cli;
+#[cfg(feature = "cli")]
+pub mod config;

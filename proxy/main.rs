@@ -1,0 +1,3 @@
+//! The `podresources-proxy` command.
+
+fn main() {}

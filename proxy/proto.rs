@@ -1,0 +1,20 @@
+//! Types and clients generated from `proto/`.
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    unused_qualifications,
+    let_underscore_drop,
+    clippy::pedantic,
+    clippy::allow_attributes,
+    reason = "generated code"
+)]
+
+/// `v1`, the API as of Kubernetes 1.37.
+pub mod v1 {
+    tonic::include_proto!("v1");
+}
+
+/// `v1alpha1`, the API of Kubernetes 1.13, still served today.
+pub mod v1alpha1 {
+    tonic::include_proto!("v1alpha1");
+}

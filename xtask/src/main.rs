@@ -1,0 +1,3 @@
+//! `cargo xtask`: the project's one entry for checks and tests.
+
+fn main() {}
