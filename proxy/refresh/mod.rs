@@ -1,1 +1,4 @@
-//! See docs/ARCHITECTURE.md.
+//! Decides what is captured when, and publishes it.
+
+mod budget;
+mod schedule;
