@@ -80,11 +80,7 @@ struct Watches {
 impl Layout {
     fn wanted(&self) -> Vec<(PathBuf, Role)> {
         let sockets = self.socket.parent().unwrap_or(Path::new("/")).to_path_buf();
-        vec![
-            (sockets, Role::Socket),
-            (self.root_dir.clone(), Role::State),
-            (self.root_dir.join("device-plugins"), Role::Plugins),
-        ]
+        vec![(sockets, Role::Socket), (self.root_dir.clone(), Role::State), (self.root_dir.join("device-plugins"), Role::Plugins)]
     }
 }
 
@@ -208,7 +204,8 @@ impl Watches {
                     Role::Plugins if name == DEVICE_CHECKPOINT => Kind::Allocatable,
                     // A plugin's socket that comes or goes; writes to other files there, and temporary files, mean nothing.
                     Role::Plugins
-                        if !name.starts_with(b".") && flags.intersects(ReadFlags::CREATE | ReadFlags::DELETE | ReadFlags::MOVED_TO) =>
+                        if !name.starts_with(b".")
+                            && flags.intersects(ReadFlags::CREATE | ReadFlags::DELETE | ReadFlags::MOVED_TO) =>
                     {
                         Kind::Allocatable
                     }

@@ -70,7 +70,8 @@ fn the_device_checkpoint_and_plugin_sockets_change_what_is_allocatable() {
     let node = Node::new();
     assert!(node.bumps(|n| n.put("device-plugins/kubelet_internal_checkpoint")).1 > 0);
     assert!(node.bumps(|n| n.put("device-plugins/example.sock")).1 > 0);
-    let (_, allocatable, socket) = node.bumps(|n| fs::remove_file(n.dir.path().join("kubelet/device-plugins/example.sock")).unwrap());
+    let (_, allocatable, socket) =
+        node.bumps(|n| fs::remove_file(n.dir.path().join("kubelet/device-plugins/example.sock")).unwrap());
     assert!(allocatable > 0);
     assert_eq!(socket, 0);
 }

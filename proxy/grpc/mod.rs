@@ -4,6 +4,6 @@
 mod frame;
 mod status;
 
-pub use frame::{PREFIX_LEN, prefix};
+pub use frame::{PREFIX_LEN, frame_message, prefix};
 pub use status::Status;
 pub use tonic::Code;

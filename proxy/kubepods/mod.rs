@@ -9,6 +9,8 @@ mod uid;
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
+use crate::snapshot::PodName;
+
 pub use uid::PodUid;
 
 /// Where the node keeps what we look at.
@@ -23,9 +25,9 @@ pub struct Kubepods {
 // === impl Kubepods ===
 
 impl Kubepods {
-    /// The uids under which pods of these names have logged, old incarnations among them, by (namespace, name). Empty where the
+    /// The uids under which pods of these names have logged, old incarnations among them. Empty where the
     /// directory cannot be read.
-    pub fn uids(&self) -> HashMap<(String, String), Vec<PodUid>> {
+    pub fn uids(&self) -> HashMap<PodName, Vec<PodUid>> {
         pod_logs::uids(&self.pod_logs)
     }
 

@@ -4,13 +4,15 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::uid::PodUid;
+use crate::snapshot::PodName;
 
-pub(super) fn uids(dir: &Path) -> HashMap<(String, String), Vec<PodUid>> {
+pub(super) fn uids(dir: &Path) -> HashMap<PodName, Vec<PodUid>> {
     let mut uids: HashMap<_, Vec<_>> = HashMap::new();
     let Ok(entries) = std::fs::read_dir(dir) else { return uids };
     for entry in entries.flatten() {
         if let Some((namespace, name, uid)) = entry.file_name().to_str().and_then(parse) {
-            uids.entry((namespace.to_owned(), name.to_owned())).or_default().push(uid);
+            let pod = PodName { namespace: namespace.to_owned(), name: name.to_owned() };
+            uids.entry(pod).or_default().push(uid);
         }
     }
     uids
@@ -52,6 +54,6 @@ mod tests {
         for uid in ["0123456789abcdef0123456789abcdef", "fedcba98-7654-3210-fedc-ba9876543210"] {
             std::fs::create_dir(dir.path().join(format!("ns_pod_{uid}"))).unwrap();
         }
-        assert_eq!(uids(dir.path())[&("ns".to_owned(), "pod".to_owned())].len(), 2);
+        assert_eq!(uids(dir.path())[&PodName { namespace: "ns".to_owned(), name: "pod".to_owned() }].len(), 2);
     }
 }

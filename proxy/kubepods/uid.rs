@@ -51,7 +51,9 @@ mod tests {
 
     #[test]
     fn other_cgroups_are_no_pods() {
-        for name in ["burstable", "kubepods-burstable.slice", "pod", "podXYZ", "pod0123", "cri-containerd-0123.scope", "x.slice", ""] {
+        for name in
+            ["burstable", "kubepods-burstable.slice", "pod", "podXYZ", "pod0123", "cri-containerd-0123.scope", "x.slice", ""]
+        {
             assert_eq!(PodUid::of_cgroup(name), None, "{name}");
         }
     }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 /// What a call is for. Whoever is less urgent leaves tokens for those who are more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Urgency {
+pub(super) enum Urgency {
     /// Nobody asked: the slow look at what no event shows.
     Timer,
     /// Nobody asked: the kubelet lets go of things a while after the event.
@@ -19,7 +19,7 @@ pub enum Urgency {
 
 /// A token bucket in whole calls.
 #[derive(Debug)]
-pub struct Budget {
+pub(super) struct Budget {
     per_second: f64,
     burst: f64,
     tokens: f64,
@@ -44,13 +44,13 @@ impl Urgency {
 impl Budget {
     /// A full bucket. `per_second` is more than zero, `burst` at least one.
     #[must_use]
-    pub fn new(per_second: f64, burst: u32, now: Instant) -> Self {
+    pub(super) fn new(per_second: f64, burst: u32, now: Instant) -> Self {
         let burst = f64::from(burst.max(1));
         Self { per_second: per_second.max(f64::MIN_POSITIVE), burst, tokens: burst, as_of: now }
     }
 
     /// Takes one call, or says how long to wait before it may be had.
-    pub fn take(&mut self, urgency: Urgency, now: Instant) -> Result<(), Duration> {
+    pub(super) fn take(&mut self, urgency: Urgency, now: Instant) -> Result<(), Duration> {
         self.refill(now);
         // Where the bucket cannot hold what would have to be left, a full bucket is enough.
         let needed = (1.0 + urgency.leaves()).min(self.burst);
@@ -62,12 +62,6 @@ impl Budget {
         let wait = (needed - self.tokens) / self.per_second;
         // A timer has whole milliseconds: round up, so that one wait is enough.
         Err(Duration::try_from_secs_f64(wait).unwrap_or(Duration::MAX).saturating_add(Duration::from_millis(1)))
-    }
-
-    /// Calls that could be made at once.
-    pub fn tokens(&mut self, now: Instant) -> f64 {
-        self.refill(now);
-        self.tokens
     }
 
     fn refill(&mut self, now: Instant) {

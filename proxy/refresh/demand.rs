@@ -8,20 +8,23 @@ use tokio::time::Instant;
 
 use super::view::{Need, Part};
 
-/// What is captured in one go.
+/// What is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lane {
-    /// `v1` List and GetAllocatableResources.
-    V1,
+pub(super) enum Lane {
+    /// `v1` List, and Get with it.
+    List,
+    /// `v1` GetAllocatableResources.
+    Allocatable,
     /// `v1alpha1` List.
-    V1alpha1,
+    AlphaList,
 }
 
 /// The waiting requests, told to the refresher.
 #[derive(Debug, Default)]
-pub struct Demand {
-    v1: Queue,
-    v1alpha1: Queue,
+pub(super) struct Demand {
+    list: Queue,
+    allocatable: Queue,
+    alpha_list: Queue,
     news: Notify,
 }
 
@@ -37,13 +40,13 @@ struct Queue {
 
 /// A place in the queue; dropping it gives the place up.
 #[derive(Debug)]
-pub struct Place<'a>(&'a AtomicUsize);
+pub(super) struct Place<'a>(&'a AtomicUsize);
 
 // === impl Demand ===
 
 impl Demand {
     /// Waits in a lane.
-    pub fn join(&self, lane: Lane, need: &Need) -> Place<'_> {
+    pub(super) fn join(&self, lane: Lane, need: &Need) -> Place<'_> {
         let queue = self.queue(lane);
         match need.max_age {
             None => {
@@ -61,36 +64,37 @@ impl Demand {
     }
 
     /// How many wait in a lane.
-    pub fn waiting(&self, lane: Lane) -> usize {
+    pub(super) fn waiting(&self, lane: Lane) -> usize {
         self.queue(lane).waiting.load(Ordering::Acquire)
     }
 
     /// Whether somebody waits for a newer capture than this part.
-    pub fn unmet<T>(&self, lane: Lane, part: Option<&Part<T>>) -> bool {
+    pub(super) fn unmet<T>(&self, lane: Lane, part: Option<&Part<T>>) -> bool {
         let queue = self.queue(lane);
         if queue.waiting.load(Ordering::Acquire) == 0 {
             return false;
         }
         let Some(part) = part else { return true };
         let after = *queue.after.lock().unwrap_or_else(PoisonError::into_inner);
-        part.epoch < queue.epoch.load(Ordering::Relaxed) || after.is_some_and(|after| part.begun < after)
+        part.epoch < queue.epoch.load(Ordering::Relaxed) || after.is_some_and(|after| part.begun <= after)
     }
 
     /// The epoch that the verdict "cannot be reached" must not be older than, where somebody waits.
-    pub fn epoch(&self, lane: Lane) -> Option<u64> {
+    pub(super) fn epoch(&self, lane: Lane) -> Option<u64> {
         let queue = self.queue(lane);
         (queue.waiting.load(Ordering::Acquire) > 0).then(|| queue.epoch.load(Ordering::Relaxed))
     }
 
     /// Resolves once somebody has joined since the last call; for the refresher alone.
-    pub async fn news(&self) {
+    pub(super) async fn news(&self) {
         self.news.notified().await;
     }
 
     const fn queue(&self, lane: Lane) -> &Queue {
         match lane {
-            Lane::V1 => &self.v1,
-            Lane::V1alpha1 => &self.v1alpha1,
+            Lane::List => &self.list,
+            Lane::Allocatable => &self.allocatable,
+            Lane::AlphaList => &self.alpha_list,
         }
     }
 }

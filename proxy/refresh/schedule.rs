@@ -14,7 +14,7 @@ const SETTLING: [Duration; 4] = [Duration::ZERO, Duration::from_millis(250), Dur
 
 /// What is due and when.
 #[derive(Debug)]
-pub struct Schedule {
+pub(super) struct Schedule {
     interval: Duration,
     timer: Instant,
     burst: Option<Burst>,
@@ -34,12 +34,12 @@ struct Burst {
 impl Schedule {
     /// The first timer is due at once.
     #[must_use]
-    pub const fn new(interval: Duration, now: Instant) -> Self {
+    pub(super) const fn new(interval: Duration, now: Instant) -> Self {
         Self { interval, timer: now, burst: None }
     }
 
     /// Something changed.
-    pub fn changed(&mut self, now: Instant) {
+    pub(super) fn changed(&mut self, now: Instant) {
         match &mut self.burst {
             Some(burst) => burst.more = true,
             None => self.burst = Some(Burst { began: now, next: 0, more: false }),
@@ -47,7 +47,7 @@ impl Schedule {
     }
 
     /// When the next capture is due, and how urgent it is then.
-    pub fn next(&self) -> (Instant, Urgency) {
+    pub(super) fn next(&self) -> (Instant, Urgency) {
         match self.burst.as_ref().map(Burst::due) {
             Some(due) if due <= self.timer => (due, Urgency::Settling),
             _ => (self.timer, Urgency::Timer),
@@ -55,7 +55,7 @@ impl Schedule {
     }
 
     /// A capture began at `begun`, for whatever reason: all that was due by then is done.
-    pub fn captured(&mut self, begun: Instant) {
+    pub(super) fn captured(&mut self, begun: Instant) {
         self.timer = begun + self.interval;
         while let Some(burst) = &mut self.burst
             && burst.due() <= begun
@@ -68,7 +68,7 @@ impl Schedule {
     }
 
     /// Nothing can be captured now: look again at `then`.
-    pub fn put_off(&mut self, then: Instant) {
+    pub(super) fn put_off(&mut self, then: Instant) {
         self.timer = then;
         if let Some(burst) = &mut self.burst
             && burst.due() < then

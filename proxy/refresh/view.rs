@@ -44,15 +44,15 @@ pub struct View {
     pub list: Option<Part<Arc<PodList>>>,
     /// GetAllocatableResources, or the error that the kubelet has for it (an old kubelet, a feature that is off).
     pub allocatable: Option<Part<Result<Arc<Allocatable>, Status>>>,
-    /// `v1alpha1` List; only while somebody asks for it.
-    pub alpha: Option<Part<Arc<PodList>>>,
+    /// `v1alpha1` List, or the error of a kubelet that has it no more; only while somebody asks for it.
+    pub alpha: Option<Part<Result<Arc<PodList>, Status>>>,
     /// Whether the source can be reached.
     pub reach: Reach,
 }
 
 /// What a request wants of an answer's age.
 #[derive(Clone, Copy, Debug)]
-pub struct Need {
+pub(super) struct Need {
     /// The epoch when it arrived.
     pub epoch: u64,
     /// When it arrived.
@@ -63,7 +63,7 @@ pub struct Need {
 
 /// What may be done with a part for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(super) enum Verdict {
     /// Answer with it.
     Fresh,
     /// Answer with it, marked: the source cannot be reached, and nothing is allocated while it is not there.
@@ -72,6 +72,15 @@ pub enum Verdict {
     Expired,
     /// A capture has to come first.
     Wait,
+}
+
+// === impl Part ===
+
+impl<T> Part<T> {
+    /// The same capture with other content.
+    pub fn map<U>(self, content: impl FnOnce(T) -> U) -> Part<U> {
+        Part { content: content(self.content), epoch: self.epoch, begun: self.begun }
+    }
 }
 
 // === impl View ===
@@ -88,11 +97,15 @@ impl View {
 
 impl Need {
     /// Judges a part.
-    pub fn judge<T>(&self, part: Option<&Part<T>>, reach: &Reach, now: Instant, max_stale: Duration) -> Verdict {
+    pub(super) fn judge<T>(&self, part: Option<&Part<T>>, reach: &Reach, now: Instant, max_stale: Duration) -> Verdict {
         let Some(part) = part else { return Verdict::Wait };
         match reach {
             Reach::Down { epoch, since, .. } if *epoch >= self.epoch => {
-                if now.saturating_duration_since(*since) <= max_stale { Verdict::Stale } else { Verdict::Expired }
+                if now.saturating_duration_since(*since) <= max_stale {
+                    Verdict::Stale
+                } else {
+                    Verdict::Expired
+                }
             }
             // Something changed since it was found unreachable: it may be back.
             Reach::Down { .. } => Verdict::Wait,
@@ -102,10 +115,10 @@ impl Need {
     }
 
     /// Whether a part from a source that can be reached is new enough.
-    pub fn content_with<T>(&self, part: &Part<T>, now: Instant) -> bool {
+    pub(super) fn content_with<T>(&self, part: &Part<T>, now: Instant) -> bool {
         match self.max_age {
             None => part.epoch >= self.epoch,
-            Some(max_age) => part.begun >= self.arrived || now.saturating_duration_since(part.begun) < max_age,
+            Some(max_age) => part.begun > self.arrived || now.saturating_duration_since(part.begun) < max_age,
         }
     }
 }
@@ -159,13 +172,15 @@ mod tests {
 
     #[test]
     fn a_max_age_is_about_age_alone_and_zero_forces_a_capture() {
-        let begun = Instant::now();
+        let begun = Instant::now() + Duration::from_secs(1);
         let now = begun + Duration::from_secs(3);
         let part = Part { content: (), epoch: 7, begun };
         let with = |max_age, arrived| Need { epoch: 99, arrived, max_age: Some(Duration::from_secs(max_age)) };
         assert_eq!(judge(&with(5, now), Some(&part), &Reach::Up, now), Verdict::Fresh);
         assert_eq!(judge(&with(2, now), Some(&part), &Reach::Up, now), Verdict::Wait);
         assert_eq!(judge(&with(0, now), Some(&part), &Reach::Up, now), Verdict::Wait);
-        assert_eq!(judge(&with(0, begun), Some(&part), &Reach::Up, now), Verdict::Fresh, "begun after it arrived");
+        let earlier = begun - Duration::from_nanos(1);
+        assert_eq!(judge(&with(0, begun), Some(&part), &Reach::Up, now), Verdict::Wait, "in doubt it began before");
+        assert_eq!(judge(&with(0, earlier), Some(&part), &Reach::Up, now), Verdict::Fresh, "begun after it arrived");
     }
 }

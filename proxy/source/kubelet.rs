@@ -2,7 +2,8 @@
 
 use std::cell::RefCell;
 use std::error::Error;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -28,6 +29,9 @@ pub struct Kubelet {
 #[derive(Debug, Default)]
 struct State {
     connection: Option<Connection>,
+    /// Device and inode of the socket that it was made to.
+    dialled: Option<(u64, u64)>,
+    /// Connections made so far.
     made: u64,
 }
 
@@ -48,6 +52,8 @@ impl Kubelet {
         if let Some(connection) = self.open() {
             return Ok(connection);
         }
+        // Looked up before dialling: where the socket is replaced in between, the next look finds a difference.
+        let dialled = identity(&self.socket);
         let connection = Connection::connect(&self.socket, self.limits).await.map_err(|error| unreachable_or_lost(&error))?;
         let mut state = self.state.borrow_mut();
         // Two callers may have dialled at the same time: the first one's connection is as good as ours.
@@ -55,6 +61,7 @@ impl Kubelet {
             return Ok(other.clone());
         }
         state.connection = Some(connection.clone());
+        state.dialled = dialled;
         state.made += 1;
         Ok(connection)
     }
@@ -90,8 +97,14 @@ impl Upstream for Kubelet {
         self.state.borrow().made
     }
 
-    fn disconnect(&self) {
-        self.state.borrow_mut().connection = None;
+    fn drop_if_replaced(&self) -> bool {
+        let mut state = self.state.borrow_mut();
+        // A socket that was only unlinked still serves whoever is connected.
+        let replaced = state.connection.is_some() && identity(&self.socket).is_some_and(|now| Some(now) != state.dialled);
+        if replaced {
+            state.connection = None;
+        }
+        replaced
     }
 
     async fn closed(&self) {
@@ -107,13 +120,18 @@ impl Upstream for Kubelet {
     }
 }
 
+fn identity(socket: &Path) -> Option<(u64, u64)> {
+    std::fs::metadata(socket).ok().map(|found| (found.dev(), found.ino()))
+}
+
 /// Only what says for sure that nobody serves there counts as unreachable: then the last good answer may still be given.
 /// A listener that does not answer may well have changed something.
 fn unreachable_or_lost(error: &ConnectError) -> Failure {
     match error {
-        ConnectError::NoSuchFile(_) | ConnectError::Refused(_) | ConnectError::NotASocket(_) | ConnectError::PermissionDenied(_) => {
-            Failure::Unreachable(error.to_string())
-        }
+        ConnectError::NoSuchFile(_)
+        | ConnectError::Refused(_)
+        | ConnectError::NotASocket(_)
+        | ConnectError::PermissionDenied(_) => Failure::Unreachable(error.to_string()),
         ConnectError::TimedOut { .. } | ConnectError::Handshake { .. } | ConnectError::Io { .. } => Failure::Lost(chain(error)),
     }
 }

@@ -63,8 +63,9 @@ pub trait Upstream: Clone + 'static {
     /// How many connections have been made so far: another number than before means that another kubelet may be answering.
     fn connections(&self) -> u64;
 
-    /// Lets the connection go, so that the next call makes a new one: the socket has been replaced.
-    fn disconnect(&self);
+    /// Looks whether the socket is another than the one connected to; if so lets the connection go, so that the next call makes a
+    /// new one, and says yes.
+    fn drop_if_replaced(&self) -> bool;
 
     /// Resolves when the connection that exists now has ended; never, where there is none.
     fn closed(&self) -> impl Future<Output = ()>;
