@@ -9,6 +9,8 @@ pub mod status;
 #[cfg(feature = "server")]
 mod bind;
 #[cfg(feature = "server")]
+mod error;
+#[cfg(feature = "server")]
 mod heartbeat;
 #[cfg(feature = "server")]
 mod log_level;
@@ -26,7 +28,8 @@ mod tests;
 pub use request::{Reply, RequestError, request};
 #[cfg(feature = "server")]
 pub use {
-    bind::{Bound, Config, Error},
+    bind::{Bound, Config},
+    error::Error,
     heartbeat::{Heartbeat, Heartbeats, Late},
     log_level::LogLevel,
     metrics::Metrics,

@@ -5,11 +5,10 @@ use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::Parts;
 use super::metrics::Format;
-use super::serve::ARRIVAL_MAX;
 
 /// Who came, and through which door.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,13 +155,12 @@ fn status(parts: &Parts) -> Answer {
 }
 
 async fn set_log_level(parts: &Parts, visitor: Visitor, body: Incoming) -> Answer {
-    let body = match timeout(ARRIVAL_MAX, Limited::new(body, BODY_MAX).collect()).await {
-        Ok(Ok(body)) => body.to_bytes(),
-        Ok(Err(e)) if e.is::<LengthLimitError>() => {
+    let body = match Limited::new(body, BODY_MAX).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(e) if e.is::<LengthLimitError>() => {
             return text(StatusCode::PAYLOAD_TOO_LARGE, format!("a log level has at most {BODY_MAX} bytes\n"));
         }
-        Ok(Err(e)) => return text(StatusCode::BAD_REQUEST, format!("the request's body could not be read: {e}\n")),
-        Err(_elapsed) => return text(StatusCode::REQUEST_TIMEOUT, "the request's body did not arrive in time\n"),
+        Err(e) => return text(StatusCode::BAD_REQUEST, format!("the request's body could not be read: {e}\n")),
     };
     let set = match std::str::from_utf8(&body).map(str::trim) {
         Ok("") => Err("the body must be the level to set, such as info or podresources_proxy=debug".to_owned()),
@@ -193,4 +191,19 @@ fn page(status: StatusCode, content_type: HeaderValue, body: impl Into<Bytes>) -
     *answer.status_mut() = status;
     answer.headers_mut().insert(header::CONTENT_TYPE, content_type);
     answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_and_our_own_uid_are_let_in_and_nobody_else() {
+        let ours = rustix::process::geteuid().as_raw();
+        assert_eq!(Visitor::from_uid(0), Visitor::Root { uid: 0 });
+        assert_eq!(Visitor::from_uid(ours), Visitor::Root { uid: ours });
+        assert_eq!(Visitor::from_uid(ours + 1), Visitor::Stranger { uid: ours + 1 });
+        assert!(ROUTES.iter().all(|route| !Visitor::Stranger { uid: 7 }.sees(route)));
+        assert!(ROUTES.iter().all(|route| !(route.put && Visitor::Anyone.sees(route))), "nothing changes anything on TCP");
+    }
 }

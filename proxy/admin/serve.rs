@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::task::AbortHandle;
@@ -48,16 +48,28 @@ pub struct Running {
     thread: JoinHandle<()>,
 }
 
-/// Connections of one door at once.
-const CONNECTIONS_MAX: usize = 64;
+/// What one door grants its visitors.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Connections at once.
+    pub(super) connections: usize,
+    /// From a connection's begin to its end, request and answer included.
+    pub(super) patience: Duration,
+}
+
+/// What both doors share.
+struct House {
+    parts: Arc<Parts>,
+    limits: Limits,
+    /// Connections of both doors.
+    ongoing: TaskTracker,
+}
+
+const LIMITS: Limits = Limits { connections: 64, patience: Duration::from_secs(5) };
 /// Longest request head, in bytes.
 const HEAD_MAX: usize = 16 << 10;
 /// Most header fields of one request.
 const HEADERS_MAX: usize = 64;
-/// The longest that a request may take to arrive.
-pub(super) const ARRIVAL_MAX: Duration = Duration::from_secs(5);
-/// The longest that a connection may last, answer included.
-const CONNECTION_MAX: Duration = Duration::from_secs(10);
 /// What answers under way may still take once we are told to stop.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// The pause after a failed accept (descriptors ran out) or before another try at an address that is still held.
@@ -69,6 +81,10 @@ impl Bound {
     /// Answers both doors from a thread of its own until `shutdown` is cancelled. The socket's file is left where it is: by then it may
     /// be another instance's. Fails where the system gives no thread or no event queue.
     pub fn serve(self, parts: Parts, shutdown: CancellationToken) -> io::Result<Running> {
+        self.serve_within(LIMITS, parts, shutdown)
+    }
+
+    pub(super) fn serve_within(self, limits: Limits, parts: Parts, shutdown: CancellationToken) -> io::Result<Running> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let unix = {
             let _entered = runtime.enter();
@@ -77,12 +93,11 @@ impl Bound {
         let tcp = self.tcp;
         let thread = thread::Builder::new().name("admin".to_owned()).spawn(move || {
             runtime.block_on(async {
-                let parts = Arc::new(parts);
-                let ongoing = TaskTracker::new();
-                let doors = async { tokio::join!(tcp_door(tcp, &parts, &ongoing), unix_door(unix, &parts, &ongoing)) };
+                let house = House { parts: Arc::new(parts), limits, ongoing: TaskTracker::new() };
+                let doors = async { tokio::join!(house.tcp_door(tcp), house.unix_door(unix)) };
                 let _stopped = shutdown.run_until_cancelled(doors).await;
-                ongoing.close();
-                let _in_time = timeout(FAREWELL, ongoing.wait()).await;
+                house.ongoing.close();
+                let _in_time = timeout(FAREWELL, house.ongoing.wait()).await;
             });
         })?;
         Ok(Running { thread })
@@ -100,28 +115,55 @@ impl Running {
     }
 }
 
-// === the doors ===
+// === impl House ===
 
-async fn tcp_door(tcp: Option<Tcp>, parts: &Arc<Parts>, ongoing: &TaskTracker) {
-    let listener = match tcp {
-        None => return,
-        Some(Tcp::Listening(listener)) => listener,
-        Some(Tcp::Awaited(address)) => take_over(address).await,
-    };
-    match TcpListener::from_std(listener) {
-        Ok(listener) => door(async || Ok((listener.accept().await?.0, Visitor::Anyone)), parts, ongoing).await,
-        Err(error) => tracing::error!(%error, "the admin address cannot be served"),
+impl House {
+    async fn tcp_door(&self, tcp: Option<Tcp>) {
+        let listener = match tcp {
+            None => return,
+            Some(Tcp::Listening(listener)) => listener,
+            Some(Tcp::Awaited(address)) => take_over(address).await,
+        };
+        match TcpListener::from_std(listener) {
+            Ok(listener) => self.door(async || Ok((listener.accept().await?.0, Visitor::Anyone))).await,
+            Err(error) => tracing::error!(%error, "the admin address cannot be served"),
+        }
     }
-}
 
-async fn unix_door(listener: Option<UnixListener>, parts: &Arc<Parts>, ongoing: &TaskTracker) {
-    let Some(listener) = listener else { return };
-    let accept = async || {
-        let stream = listener.accept().await?.0;
-        let visitor = Visitor::from_uid(stream.peer_cred()?.uid());
-        Ok((stream, visitor))
-    };
-    door(accept, parts, ongoing).await;
+    async fn unix_door(&self, listener: Option<UnixListener>) {
+        let Some(listener) = listener else { return };
+        let accept = async || {
+            let stream = listener.accept().await?.0;
+            let visitor = Visitor::from_uid(stream.peer_cred()?.uid());
+            Ok((stream, visitor))
+        };
+        self.door(accept).await;
+    }
+
+    /// Accepts for ever.
+    async fn door<S>(&self, accept: impl AsyncFn() -> io::Result<(S, Visitor)>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let mut open: VecDeque<AbortHandle> = VecDeque::with_capacity(self.limits.connections);
+        loop {
+            let Ok((stream, visitor)) = accept().await else {
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            };
+            open.retain(|connection| !connection.is_finished());
+            if open.len() >= self.limits.connections
+                && let Some(oldest) = open.pop_front()
+            {
+                oldest.abort();
+            }
+            // A visitor who breaks off or dawdles is none of our business.
+            let conversation = timeout(self.limits.patience, converse(stream, visitor, Arc::clone(&self.parts)));
+            open.push_back(self.ongoing.spawn(conversation).abort_handle());
+            // A burst must not push out a connection that has not had its turn yet.
+            tokio::task::yield_now().await;
+        }
+    }
 }
 
 /// Gets the address from an instance that is about to leave.
@@ -136,39 +178,13 @@ async fn take_over(address: SocketAddr) -> std::net::TcpListener {
     }
 }
 
-/// Accepts for ever.
-async fn door<S>(accept: impl AsyncFn() -> io::Result<(S, Visitor)>, parts: &Arc<Parts>, ongoing: &TaskTracker)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let mut open: VecDeque<AbortHandle> = VecDeque::with_capacity(CONNECTIONS_MAX);
-    loop {
-        let Ok((stream, visitor)) = accept().await else {
-            tokio::time::sleep(PAUSE).await;
-            continue;
-        };
-        open.retain(|connection| !connection.is_finished());
-        if open.len() == CONNECTIONS_MAX
-            && let Some(oldest) = open.pop_front()
-        {
-            oldest.abort();
-        }
-        open.push_back(ongoing.spawn(converse(stream, visitor, Arc::clone(parts))).abort_handle());
-        // A burst must not push out a connection that has not had its turn yet.
-        tokio::task::yield_now().await;
-    }
-}
-
 /// One connection: one request, one answer.
-async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, visitor: Visitor, parts: Arc<Parts>) {
+async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, visitor: Visitor, parts: Arc<Parts>) -> hyper::Result<()> {
     let service = service_fn(async |request| Ok::<_, Infallible>(routes::answer(&parts, visitor, request).await));
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(ARRIVAL_MAX)
+    http1::Builder::new()
         .max_buf_size(HEAD_MAX)
         .max_headers(HEADERS_MAX)
         .keep_alive(false)
-        .serve_connection(TokioIo::new(stream), service);
-    // A visitor who breaks off or dawdles is none of our business.
-    let _ended = timeout(CONNECTION_MAX, connection).await;
+        .serve_connection(TokioIo::new(stream), service)
+        .await
 }
