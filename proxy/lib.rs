@@ -7,7 +7,7 @@ pub mod client;
 pub mod grpc;
 pub mod proto;
 
-#[cfg(feature = "server")]
+#[cfg(any(feature = "server", feature = "cli"))]
 pub mod admin;
 #[cfg(feature = "server")]
 pub mod answer;
