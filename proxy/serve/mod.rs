@@ -1,1 +1,4 @@
 //! See docs/ARCHITECTURE.md.
+
+pub mod gather;
+pub mod mend;
