@@ -54,7 +54,15 @@ struct Failure {
     kind: io::ErrorKind,
     /// The error itself, until the connection has been told.
     error: Option<io::Error>,
+    /// It happened after the connection was polled.
+    news: bool,
 }
+
+/// The smallest buffer that is allocated.
+const SMALLEST: usize = 16 * 1024;
+
+/// Writing has failed; `Shared::failure` says why.
+struct Failed;
 
 thread_local! {
     /// The buffer that the next connection to write takes, and gives back when it is empty again: most do within one poll.
@@ -101,21 +109,29 @@ impl<T: AsyncWrite + Unpin, C: Future> Future for Gathered<T, C> {
                 }
             }
             let mut shared = this.shared.borrow_mut();
-            match (shared.poll_drain(cx), this.output.take()) {
-                (Poll::Ready(_), Some(output)) => return Poll::Ready(output),
+            let again = match shared.poll_drain(cx) {
                 // The socket wakes the task when it can be written to.
-                (Poll::Pending, output) => {
-                    this.output = output;
-                    return Poll::Pending;
-                }
+                Poll::Pending => return Poll::Pending,
                 // The connection was told to wait for room, and there is room now. Nothing else would wake it.
-                (Poll::Ready(Ok(())), None) if shared.refused => {}
-                (Poll::Ready(Ok(())), None) => return Poll::Pending,
+                Poll::Ready(Ok(())) => shared.refused,
                 // It may be waiting for the client alone, and must hear of it.
-                (Poll::Ready(Err(())), None) if shared.failure.as_ref().is_some_and(|failure| failure.error.is_some()) => {}
-                (Poll::Ready(Err(())), None) => return Poll::Pending,
+                Poll::Ready(Err(Failed)) => shared.failure.as_mut().is_some_and(Failure::take_news),
+            };
+            if let Some(output) = this.output.take() {
+                return Poll::Ready(output);
+            }
+            if !again {
+                return Poll::Pending;
             }
         }
+    }
+}
+
+// === impl Failure ===
+
+impl Failure {
+    fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.news)
     }
 }
 
@@ -136,6 +152,10 @@ impl<T> Shared<T> {
         if self.sent > 0 && self.waiting.len() + count > LIMIT {
             self.waiting.drain(..self.sent);
             self.sent = 0;
+        }
+        let len = self.waiting.len() + count;
+        if len > self.waiting.capacity() {
+            self.waiting.reserve_exact(len.next_power_of_two().clamp(SMALLEST, LIMIT) - self.waiting.len());
         }
         self.waiting.extend_from_slice(&bytes[..count]);
         count
@@ -162,24 +182,20 @@ impl<T> Shared<T> {
 
 impl<T: AsyncWrite + Unpin> Shared<T> {
     /// Writes all that waits; an error is kept for the connection.
-    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ()>> {
+    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failed>> {
         if self.failure.is_some() {
-            return Poll::Ready(Err(()));
+            return Poll::Ready(Err(Failed));
         }
-        let failed = match ready!(self.poll_write_out(cx, 0)) {
-            Ok(()) if !self.unflushed => return Poll::Ready(Ok(())),
-            Ok(()) => match ready!(Pin::new(&mut self.io).poll_flush(cx)) {
-                Ok(()) => {
-                    self.unflushed = false;
-                    return Poll::Ready(Ok(()));
-                }
-                Err(error) => error,
-            },
-            Err(error) => error,
-        };
-        self.failure = Some(Failure { kind: failed.kind(), error: Some(failed) });
-        self.clear();
-        Poll::Ready(Err(()))
+        let mut polled = self.poll_write_out(cx, 0);
+        if self.unflushed && matches!(polled, Poll::Ready(Ok(()))) {
+            polled = Pin::new(&mut self.io).poll_flush(cx);
+            self.unflushed = polled.is_pending();
+        }
+        Poll::Ready(ready!(polled).map_err(|error| {
+            self.failure = Some(Failure { kind: error.kind(), error: Some(error), news: true });
+            self.clear();
+            Failed
+        }))
     }
 
     /// Writes until at most `down_to` bytes wait.
@@ -205,9 +221,16 @@ impl<T: AsyncWrite + Unpin> Shared<T> {
         if self.waiting() < LIMIT {
             return Poll::Ready(Ok(()));
         }
-        let polled = self.poll_write_out(cx, LIMIT - 1);
+        let polled = self.poll_write_out(cx, LIMIT / 2);
         self.refused = polled.is_pending();
-        polled
+        polled.map_err(|error| self.fail(error))
+    }
+
+    /// Nothing can be written any more, and the connection is told so with `error`.
+    fn fail(&mut self, error: io::Error) -> io::Error {
+        self.failure = Some(Failure { kind: error.kind(), error: None, news: false });
+        self.clear();
+        error
     }
 }
 
@@ -247,8 +270,10 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for GatherIo<T> {
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut shared = self.shared.borrow_mut();
         shared.check()?;
-        ready!(shared.poll_write_out(cx, 0))?;
-        Pin::new(&mut shared.io).poll_shutdown(cx)
+        ready!(shared.poll_write_out(cx, 0)).map_err(|error| shared.fail(error))?;
+        ready!(Pin::new(&mut shared.io).poll_shutdown(cx))?;
+        shared.unflushed = false;
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -1,8 +1,8 @@
 //! Which characters of an `:authority` `http::uri::Authority` refuses, and what stands in for them.
 //!
 //! One pass, no look-ahead: a character is judged by what came before it. So the first colon stays and later ones go, a bracket stays
-//! only as the first character, and `@` always goes: userinfo has no place in `:authority` (RFC 9113, section 8.3.1). A valid authority
-//! without userinfo is never changed.
+//! only as the first character, and `@` always goes: userinfo has no place in `:authority` (RFC 9113, section 8.3.1). An
+//! authority that is valid by RFC 3986, without userinfo, is never changed.
 //!
 //! What stays refused: a bracket that is opened and never closed, in Huffman code; and, in Huffman code, a character with no accepted
 //! one of the same length (`#`, `<`, `>`, `\`, `^`, a backtick, braces, control characters and what is not ASCII). Encoders send what is

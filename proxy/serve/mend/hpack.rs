@@ -79,12 +79,12 @@ struct Order {
 }
 
 /// `:method: POST`, `:scheme: http` and `host:` (empty), by their index in the static table.
-const METHOD_POST: u8 = 0x80 | 3;
-const SCHEME_HTTP: u8 = 0x80 | 6;
-const HOST_EMPTY: u8 = 0x80 | 38;
+const METHOD_POST: u8 = 0x80 + 3;
+const SCHEME_HTTP: u8 = 0x80 + 6;
+const HOST_EMPTY: u8 = 0x80 + 38;
 
 /// A literal to be inserted, named `set-cookie`: as long as `:authority`, so an entry of the same size. Nobody reads it in a request.
-const INSERT_SET_COOKIE: u8 = 0x40 | 55;
+const INSERT_SET_COOKIE: u8 = 0x40 + 55;
 
 /// The most bytes of an integer after its first: as many as `h2` takes.
 const INTEGER_SHIFT_END: u8 = 28;
@@ -338,11 +338,5 @@ impl Order {
             self.early = Some(METHOD_POST);
         }
         // Only `:path` is to come, and its value is not known: left for `h2` to refuse.
-    }
-}
-
-impl Default for Name {
-    fn default() -> Self {
-        Self::Other
     }
 }

@@ -93,7 +93,10 @@ impl<T: AsyncRead + Unpin> AsyncRead for Mend<T> {
                 ready!(this.poll_read_on(cx, &mut pair))?;
                 if let [first, second @ ..] = pair.filled() {
                     buf.put_slice(&[*first]);
-                    debug_assert!(second.is_empty() || this.held.is_none(), "two bytes are read where none is held back after them");
+                    debug_assert!(
+                        second.is_empty() || this.held.is_none(),
+                        "two bytes are read where none is held back after them"
+                    );
                     this.held = second.first().copied().or(this.held);
                 }
                 Poll::Ready(Ok(()))

@@ -6,12 +6,13 @@ use std::collections::VecDeque;
 use super::Malformed;
 
 /// A field name, as far as it matters here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Name {
     Authority,
     Method,
     Scheme,
     Path,
+    #[default]
     Other,
 }
 
