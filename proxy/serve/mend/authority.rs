@@ -97,7 +97,7 @@ impl Authority {
 
     /// Whether `bits` begin a character whose stand-in may differ in more than the bits to come.
     pub(super) fn may_reach_back(bits: Bits) -> bool {
-        matches!(bits.begun().1, 8 | 9)
+        matches!(bits.begun().1, 8..=10)
     }
 
     fn refuses(&mut self, char: u8) -> bool {
