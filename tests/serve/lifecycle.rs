@@ -182,9 +182,10 @@ impl ServingChild {
         Self(again(test, path).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap())
     }
 
-    fn end(mut self) {
+    async fn end(mut self) {
         drop(self.0.stdin.take());
-        assert!(self.0.wait().unwrap().success());
+        let ended = tokio::task::spawn_blocking(move || self.0.wait()).await.unwrap();
+        assert!(ended.unwrap().success());
     }
 }
 
@@ -229,5 +230,5 @@ async fn a_server_out_of_descriptors_turns_clients_away_and_goes_on_when_they_ar
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(served, "nobody is served although descriptors are back");
-    child.end();
+    child.end().await;
 }

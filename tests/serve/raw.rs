@@ -130,13 +130,18 @@ async fn a_request_that_its_client_resets_half_way_leaves_nothing_behind() {
     eventually("the second call is answered", || stats.calls(Some(Method::List), Code::Ok) == 1).await;
     eventually("nothing is in flight", || stats.in_flight() == 0).await;
     assert_eq!(fake.asked.lock().unwrap().len(), 1);
+    drop(socket);
     server.stop().await;
 }
 
 #[tokio::test]
 async fn more_streams_than_allowed_are_refused_and_the_others_served() {
     let fake = Fake::replying(b"").gated();
-    let server = Running::with(&fake, |config| config.serving.limits.streams = 4);
+    let server = Running::with(&fake, |config| {
+        config.serving.limits.streams = 4;
+        // This client never answers the ping that follows a GOAWAY.
+        config.serving.limits.grace = Duration::from_millis(50);
+    });
     let mut socket = greeted(&server.path()).await;
     let calls: Vec<u8> = (0..6).flat_map(|at| call(2 * at + 1)).collect();
     socket.write_all(&calls).await.unwrap();
