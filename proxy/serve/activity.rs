@@ -58,6 +58,11 @@ impl Activity {
         Busy(Rc::clone(self))
     }
 
+    /// Whether there has been any call so far.
+    pub(super) fn was_called(&self) -> bool {
+        self.open_calls.get() > 0 || self.last_call_ended.get().is_some()
+    }
+
     pub(super) fn verdict(&self, now: Instant, limits: &Limits) -> Verdict {
         if self.bytes_read.get() < PREFACE_LEN {
             let until = self.opened + limits.handshake_time;

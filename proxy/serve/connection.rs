@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
+use std::time::Duration;
 
 use hyper::rt::Executor;
 use hyper::server::conn::http2;
@@ -25,6 +26,10 @@ const STREAM_WINDOW: u32 = 16 * 1024;
 const CONNECTION_WINDOW: u32 = 64 * 1024;
 /// Most bytes of a request's headers, as HTTP/2 counts them.
 const HEADER_LIST_SIZE: u32 = 16 * 1024;
+
+/// How long a connection without any call so far is left alone before it is asked to go: its client has just come for its first one, and
+/// simple clients take a GOAWAY in place of an answer for an error.
+const FIRST_CALL: Duration = Duration::from_millis(250);
 
 /// Runs hyper's futures, one per stream, on this thread's runtime.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +77,9 @@ where
                 Verdict::Idle => break,
             },
         }
+    }
+    if !activity.was_called() && timeout(FIRST_CALL.min(limits.grace), connection.as_mut()).await.is_ok() {
+        return;
     }
     connection.as_mut().graceful_shutdown();
     match timeout(limits.grace, connection).await {
