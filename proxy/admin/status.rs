@@ -112,8 +112,6 @@ pub struct Upstream {
     pub rate: f64,
     /// Calls at once that we allow ourselves.
     pub burst: f64,
-    /// Calls that could be made now.
-    pub left: f64,
     /// Requests that wait for a capture now.
     pub waiting: u64,
 }
