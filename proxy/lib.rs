@@ -16,6 +16,8 @@ pub mod app;
 #[cfg(feature = "server")]
 pub mod change;
 #[cfg(feature = "server")]
+pub mod kubepods;
+#[cfg(feature = "server")]
 pub mod refresh;
 #[cfg(feature = "server")]
 pub mod serve;
