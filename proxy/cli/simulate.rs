@@ -3,8 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tokio::signal::unix::{SignalKind, signal};
+
 use super::fault::Fault;
 use crate::client::SocketPath;
+use crate::simulate::{Config, Simulator, UnknownProfile};
 
 /// Serve a synthetic dense node on a podresources socket, with the kubelet's own manners
 ///
@@ -12,8 +15,11 @@ use crate::client::SocketPath;
 #[derive(Clone, Debug, PartialEq, clap::Args)]
 pub struct Args {
     /// The socket to serve, a path or unix:///path
-    #[arg(long, value_name = "PATH")]
-    pub socket: SocketPath,
+    #[arg(long, value_name = "PATH", required_unless_present = "root_dir")]
+    pub socket: Option<SocketPath>,
+    /// Keep a kubelet's root directory too: its state files change as pods come and go, and the socket is pod-resources/kubelet.sock in it
+    #[arg(long, value_name = "DIR")]
+    pub root_dir: Option<PathBuf>,
     /// Pods on the node
     #[arg(long, value_name = "COUNT", default_value_t = 110, value_parser = clap::value_parser!(u32).range(..=100_000))]
     pub pods: u32,
@@ -57,5 +63,37 @@ fn churn(text: &str) -> Result<f64, String> {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Fault> {
-    crate::simulate::run(args).map_err(|error| Fault::Failed(error.into()))
+    let config = config(args)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| Fault::Failed(error.into()))?;
+    runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate()).map_err(|error| Fault::Failed(error.into()))?;
+        let simulator = Simulator::start(config).await.map_err(|error| Fault::Failed(error.into()))?;
+        eprintln!("serving a simulated kubelet on {}; Ctrl-C ends it", simulator.socket().display());
+        tokio::select! {
+            _ = terminate.recv() => {}
+            interrupted = tokio::signal::ctrl_c() => interrupted.map_err(|error| Fault::Failed(error.into()))?,
+        }
+        simulator.close().await;
+        Ok(())
+    })
+}
+
+fn config(args: &Args) -> Result<Config, Fault> {
+    let rate = Config::default().rate;
+    Ok(Config {
+        socket: args.socket.as_ref().map(|socket| socket.as_path().to_owned()),
+        root_dir: args.root_dir.clone(),
+        pods: args.pods as usize,
+        devices: args.devices as usize,
+        numa_nodes: args.numa_nodes as usize,
+        seed: args.seed,
+        profile: args.profile.parse().map_err(|error: UnknownProfile| Fault::Failed(error.into()))?,
+        rate: if args.no_rate_limit { None } else { rate },
+        churn: args.churn.unwrap_or_default(),
+        restart_every: args.restart_every,
+        latency: args.latency.unwrap_or_default(),
+        hang: args.hang,
+        from: args.from.clone(),
+        ..Config::default()
+    })
 }
