@@ -209,7 +209,8 @@ impl fmt::Debug for PodList {
 impl Entry {
     /// Reads a pod and adds it to the reply's sum. Its place in the arena is not known yet.
     fn read(field: &Field<'_>, body: &[u8], list: &mut Sum) -> Result<Self, Malformed> {
-        let mut pod = Self { start: 0, len: length(field.record)?, name: Span::default(), namespace: Span::default(), twice: false };
+        let mut pod =
+            Self { start: 0, len: length(field.record)?, name: Span::default(), namespace: Span::default(), twice: false };
         let mut sum = Sum::of(&POD);
         let mut fields = field.within(body);
         while let Some(part) = fields.next()? {

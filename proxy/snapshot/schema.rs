@@ -54,8 +54,11 @@ const CDI_DEVICE_ID: u8 = 10;
 const ALLOCATABLE_ID: u8 = 11;
 
 /// `ListPodResourcesResponse`, and `GetPodResourcesResponse`, which has its pod under the same tag.
-pub(super) static LIST: Message =
-    Message { name: "ListPodResourcesResponse", id: LIST_ID, fields: &[Known::new(LIST_ID, 1, "pod_resources", Kind::Message(&POD))] };
+pub(super) static LIST: Message = Message {
+    name: "ListPodResourcesResponse",
+    id: LIST_ID,
+    fields: &[Known::new(LIST_ID, 1, "pod_resources", Kind::Message(&POD))],
+};
 
 /// `PodResources`
 pub(super) static POD: Message = Message {
@@ -102,11 +105,8 @@ static MEMORY: Message = Message {
     ],
 };
 
-static TOPOLOGY: Message = Message {
-    name: "TopologyInfo",
-    id: TOPOLOGY_ID,
-    fields: &[Known::new(TOPOLOGY_ID, 1, "nodes", Kind::Message(&NUMA_NODE))],
-};
+static TOPOLOGY: Message =
+    Message { name: "TopologyInfo", id: TOPOLOGY_ID, fields: &[Known::new(TOPOLOGY_ID, 1, "nodes", Kind::Message(&NUMA_NODE))] };
 
 static NUMA_NODE: Message =
     Message { name: "NUMANode", id: NUMA_NODE_ID, fields: &[Known::new(NUMA_NODE_ID, 1, "ID", Kind::Number)] };
@@ -194,7 +194,8 @@ mod tests {
 
     #[test]
     fn every_field_of_every_message_has_a_key_of_its_own() {
-        let messages = [&LIST, &POD, &CONTAINER, &DEVICES, &MEMORY, &TOPOLOGY, &NUMA_NODE, &CLAIM, &CLAIM_RESOURCE, &CDI_DEVICE, &ALLOCATABLE];
+        let messages =
+            [&LIST, &POD, &CONTAINER, &DEVICES, &MEMORY, &TOPOLOGY, &NUMA_NODE, &CLAIM, &CLAIM_RESOURCE, &CDI_DEVICE, &ALLOCATABLE];
         let mut keys = HashSet::new();
         for message in messages {
             assert!(keys.insert(message.root_key()), "{}", message.name);

@@ -311,6 +311,9 @@ mod tests {
         let outer = fields.next().unwrap().unwrap();
         let Value::Bytes(body) = outer.value else { panic!("{outer:?}") };
         assert_eq!(outer.record, &bytes[2..]);
-        assert_eq!(outer.within(body).next().unwrap_err().to_string(), "byte 6: cut off: a string or message needs 9 bytes, 1 are left");
+        assert_eq!(
+            outer.within(body).next().unwrap_err().to_string(),
+            "byte 6: cut off: a string or message needs 9 bytes, 1 are left"
+        );
     }
 }

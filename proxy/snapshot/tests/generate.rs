@@ -47,14 +47,20 @@ fn topology() -> impl Strategy<Value = Option<v1::TopologyInfo>> {
 }
 
 fn memory() -> impl Strategy<Value = Vec<v1::ContainerMemory>> {
-    let one = (text(), any::<u64>(), topology())
-        .prop_map(|(memory_type, size, topology)| v1::ContainerMemory { memory_type, size, topology });
+    let one = (text(), any::<u64>(), topology()).prop_map(|(memory_type, size, topology)| v1::ContainerMemory {
+        memory_type,
+        size,
+        topology,
+    });
     vec(one, 0..3)
 }
 
 pub(super) fn devices() -> impl Strategy<Value = Vec<v1::ContainerDevices>> {
-    let one = ("[ab]", vec("[0-9]", 0..4), topology())
-        .prop_map(|(resource_name, device_ids, topology)| v1::ContainerDevices { resource_name, device_ids, topology });
+    let one = ("[ab]", vec("[0-9]", 0..4), topology()).prop_map(|(resource_name, device_ids, topology)| v1::ContainerDevices {
+        resource_name,
+        device_ids,
+        topology,
+    });
     vec(one, 0..3)
 }
 
@@ -90,8 +96,11 @@ pub(super) fn list() -> impl Strategy<Value = v1::ListPodResourcesResponse> {
 }
 
 pub(super) fn allocatable() -> impl Strategy<Value = v1::AllocatableResourcesResponse> {
-    (devices(), cpus(), memory())
-        .prop_map(|(devices, cpu_ids, memory)| v1::AllocatableResourcesResponse { devices, cpu_ids, memory })
+    (devices(), cpus(), memory()).prop_map(|(devices, cpu_ids, memory)| v1::AllocatableResourcesResponse {
+        devices,
+        cpu_ids,
+        memory,
+    })
 }
 
 fn shuffle_topology(topology: Option<&mut v1::TopologyInfo>, rng: &mut Rng) {

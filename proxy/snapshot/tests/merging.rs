@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use prost::Message as _;
 
 use super::super::resources::each_holding;
-use super::super::{Allocatable, LostDevice, Lookup, PodList, PodRef, merge, merge_allocatable};
+use super::super::{Allocatable, Lookup, LostDevice, PodList, PodRef, merge, merge_allocatable};
 use super::generate::{Layout, Rng, devices, list, record};
 use crate::proto::v1;
 
@@ -152,12 +152,20 @@ fn two_pods_of_one_name_are_lost_and_kept_together() {
     check(&twins, &[with_cpus("a", &[2])], &[], &[]);
 }
 
-/// Who holds each thing, by namespace and name.
-fn owners(list: &PodList) -> BTreeMap<String, BTreeSet<String>> {
-    let mut owners = BTreeMap::<_, BTreeSet<_>>::new();
+/// What a pod holds, each thing once.
+fn things(pod: &PodRef<'_>) -> BTreeSet<String> {
+    let mut things = BTreeSet::new();
+    each_holding(pod.record, |holding| drop(things.insert(holding.to_string()))).unwrap();
+    things
+}
+
+/// Who holds each thing; of two pods with one name both.
+fn owners(list: &PodList) -> BTreeMap<String, Vec<String>> {
+    let mut owners = BTreeMap::<_, Vec<_>>::new();
     for pod in list.pods() {
-        each_holding(pod.record, |holding| drop(owners.entry(holding.to_string()).or_default().insert(pod.to_name().to_string())))
-            .unwrap();
+        for thing in things(&pod) {
+            owners.entry(thing).or_default().push(pod.to_name().to_string());
+        }
     }
     owners
 }
@@ -201,14 +209,14 @@ proptest! {
         let (old, new) = (build(&old), build(&new));
         let (old_owners, new_owners) = (owners(&old), owners(&new));
         let mut rng = Rng(answers);
+        let of_new = new.len();
         let merged = merge(&old, new, |_| rng.below(4) > 0).unwrap();
-        let kept: BTreeSet<_> = merged.kept.iter().map(ToString::to_string).collect();
-        for (thing, owners) in &old_owners {
-            let Some(now) = new_owners.get(thing) else { continue };
-            for pod in owners.intersection(&kept) {
-                prop_assert!(owners.len() > 1 || merged.kept.iter().filter(|kept| kept.to_string() == *pod).count() > 1, "{} of {}", thing, pod);
-                let carried = !now.is_disjoint(owners);
-                prop_assert!(carried || thing.starts_with("CPU") && now.len() > 1 || merged.list.get("", "") == Lookup::Ambiguous, "{} of {}, now of {:?}", thing, pod, now);
+        for pod in merged.list.pods().skip(of_new) {
+            for thing in things(&pod) {
+                let (Some(before), Some(now)) = (old_owners.get(&thing), new_owners.get(&thing)) else { continue };
+                let carried = now.iter().any(|owner| before.contains(owner));
+                let pool = thing.starts_with("CPU") && now.len() > 1;
+                prop_assert!(before.len() > 1 && (carried || pool), "{} of {:?}, then of {:?}", thing, before, now);
             }
         }
         for conflict in &merged.conflicts {
@@ -259,11 +267,8 @@ fn allocatable(devices: &[(&str, &[&str])], cpus: &[i64]) -> Allocatable {
         device_ids: ids.iter().map(ToString::to_string).collect(),
         topology: None,
     };
-    let reply = v1::AllocatableResourcesResponse {
-        devices: devices.iter().map(one).collect(),
-        cpu_ids: cpus.to_vec(),
-        memory: Vec::new(),
-    };
+    let reply =
+        v1::AllocatableResourcesResponse { devices: devices.iter().map(one).collect(), cpu_ids: cpus.to_vec(), memory: Vec::new() };
     Allocatable::build(&reply.encode_to_vec()).unwrap()
 }
 
