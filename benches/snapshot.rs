@@ -12,7 +12,7 @@ use prost::Message as _;
 
 const SIZES: [usize; 3] = [110, 500, 5_000];
 
-/// A reply like a dense node's, some 160 bytes a pod: every fourth pod has a device, every eighth exclusive CPUs, every third a sidecar.
+/// A reply like a dense node's, some 160 bytes a pod: each has a device, every fourth two, every eighth exclusive CPUs, every second a sidecar.
 fn reply(pods: usize) -> Vec<u8> {
     let numa = |node| Some(v1::TopologyInfo { nodes: vec![v1::NumaNode { id: node }] });
     let pod = |index: usize| {
@@ -23,17 +23,16 @@ fn reply(pods: usize) -> Vec<u8> {
             topology: numa(number & 1),
         };
         let mut main = v1::ContainerResources { name: "main".into(), ..Default::default() };
+        main.devices = vec![device("vendor.example.com/sriov-net")];
         if index.is_multiple_of(4) {
-            main.devices = vec![device("vendor.example.com/sriov-net"), device("vendor.example.com/gpu")];
-        } else if index % 4 == 1 {
-            main.devices = vec![device("vendor.example.com/sriov-net")];
+            main.devices.push(device("vendor.example.com/gpu"));
         }
         if index.is_multiple_of(8) {
             main.cpu_ids = (4 * number..4 * number + 4).collect();
             main.memory = vec![v1::ContainerMemory { memory_type: "memory".into(), size: 4 << 30, topology: numa(0) }];
         }
         let mut containers = vec![main];
-        if index.is_multiple_of(3) {
+        if index.is_multiple_of(2) {
             containers.push(v1::ContainerResources { name: "istio-proxy".into(), ..Default::default() });
         }
         v1::PodResources {

@@ -8,8 +8,9 @@
 //! - **Levels cannot be confused**: a nested sum is not added to its parent's but hashed into one term first. A device that moves
 //!   from one container to another changes two terms of the pod, in ways that have nothing to do with each other. Each field of each
 //!   message has its own key, so a pod's CPUs are not a container's, and a name is not a namespace.
-//! - **Strength**: two different sets of terms have the same sum by a chance of about 2^-128. This guards against chance, not
-//!   against somebody who computes replies for it: the one who could send such replies is the kubelet.
+//! - **Strength**: two different sets of terms have the same sum by a chance of about 2^-128, two terms are the same by one of 2^-64
+//!   or less (a number or a short string of one field against one of another; within one field never). This guards against chance,
+//!   not against somebody who computes replies for it: only the kubelet sends replies.
 //! - Packed and unpacked numbers are the same numbers. Records of one field that repeats, and the fields among each other, may
 //!   come in any order. Where the API has one string or number but the bytes have several, the last counts, so there the order
 //!   is part of the digest. An undeclared field counts by its number, wire type and bytes, each record for itself.

@@ -128,17 +128,17 @@ impl PodList {
                 other.name(arena) == name && other.namespace(arena) == namespace
             };
             let hash = hasher.hash_one((namespace, name));
-            match index.find(hash, same) {
-                Some(&first) => pods[first as usize].twice = true,
-                None => {
-                    #[expect(clippy::cast_possible_truncation, reason = "at most MAX_PODS")]
-                    let place = place as u32;
-                    index.insert_unique(hash, place, |&other| {
-                        let other = &pods[other as usize];
-                        hasher.hash_one((other.namespace(arena), other.name(arena)))
-                    });
-                }
+            if let Some(&first) = index.find(hash, same) {
+                pods[first as usize].twice = true;
+                continue;
             }
+            #[expect(clippy::cast_possible_truncation, reason = "at most MAX_PODS")]
+            let place = place as u32;
+            // There is room for all: nothing is hashed anew.
+            index.insert_unique(hash, place, |&other| {
+                let other = &pods[other as usize];
+                hasher.hash_one((other.namespace(arena), other.name(arena)))
+            });
         }
     }
 

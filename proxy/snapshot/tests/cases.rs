@@ -15,7 +15,7 @@ fn recorded(prefix: &str) -> Vec<(String, Vec<u8>)> {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        if name.starts_with(prefix) && name.ends_with(".hex") {
+        if name.starts_with(prefix) && path.extension().is_some_and(|extension| extension == "hex") {
             let text = std::fs::read_to_string(path).unwrap();
             let digits: Vec<u8> = text.trim().chars().map(|digit| u8::try_from(digit.to_digit(16).unwrap()).unwrap()).collect();
             cases.push((name, digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()));

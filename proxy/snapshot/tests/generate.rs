@@ -111,7 +111,9 @@ fn shuffle_topology(topology: Option<&mut v1::TopologyInfo>, rng: &mut Rng) {
 
 fn shuffle_memory(memory: &mut [v1::ContainerMemory], rng: &mut Rng) {
     rng.shuffle(memory);
-    memory.iter_mut().for_each(|memory| shuffle_topology(memory.topology.as_mut(), rng));
+    for memory in memory {
+        shuffle_topology(memory.topology.as_mut(), rng);
+    }
 }
 
 fn shuffle_devices(devices: &mut [v1::ContainerDevices], rng: &mut Rng) {
@@ -241,7 +243,9 @@ impl Layout<'_> {
             return values.iter().map(unpacked).collect();
         }
         let mut packed = Vec::new();
-        values.iter().for_each(|value| as_varint(value, &mut packed));
+        for value in values {
+            as_varint(value, &mut packed);
+        }
         if packed.is_empty() { Vec::new() } else { vec![record(number, &packed)] }
     }
 

@@ -166,10 +166,14 @@ fn sort_list(reply: &mut v1::ListPodResourcesResponse) {
         items.sort_by_cached_key(prost::Message::encode_to_vec);
     }
     fn sort_topology(topology: Option<&mut v1::TopologyInfo>) {
-        topology.into_iter().for_each(|topology| sort(&mut topology.nodes));
+        if let Some(topology) = topology {
+            sort(&mut topology.nodes);
+        }
     }
     fn sort_memory(memory: &mut [v1::ContainerMemory]) {
-        memory.iter_mut().for_each(|memory| sort_topology(memory.topology.as_mut()));
+        for memory in memory.iter_mut() {
+            sort_topology(memory.topology.as_mut());
+        }
         sort(memory);
     }
     for pod in &mut reply.pod_resources {
