@@ -8,7 +8,7 @@ mod timeout;
 mod unary;
 
 pub use content_type::is_grpc;
-pub use frame::{PREFIX_LEN, prefix};
+pub use frame::{PREFIX_LEN, frame_message, prefix};
 pub use status::{Status, encode_message};
 pub use timeout::{TimeoutError, parse_timeout};
 pub use tonic::Code;

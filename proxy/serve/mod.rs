@@ -24,6 +24,8 @@ mod accept;
 mod activity;
 mod body;
 mod connection;
+pub mod gather;
+pub mod mend;
 mod metadata;
 mod method;
 mod service;
