@@ -4,12 +4,12 @@
 //! are GET requests, which get an error with a text in it: all of HTTP/2 is in that.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should say where")]
 
-use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
 use std::process::Command;
 
 use bytes::Bytes;
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -67,13 +67,16 @@ async fn failures(server: SocketAddr) -> (Vec<String>, usize) {
 
 #[tokio::test]
 #[ignore = "needs h2spec 2.2.1: `cargo xtask test` builds it and names it in H2SPEC"]
-async fn our_stack_fails_nothing_that_plain_hyper_does_not() {
+async fn our_stack_fails_nothing() {
     let (plain, plain_address) = listen();
     let plain = tokio::net::TcpListener::from_std(plain).unwrap();
     let plain = tokio::spawn(async move {
         loop {
             let (socket, _) = plain.accept().await.unwrap();
-            let hello = service_fn(async |_| Ok::<_, Infallible>(http::Response::new(Full::new(Bytes::from_static(b"hello\n")))));
+            let hello = service_fn(async |request: http::Request<Incoming>| {
+                request.into_body().collect().await?;
+                Ok::<_, hyper::Error>(http::Response::new(Full::new(Bytes::from_static(b"hello\n"))))
+            });
             tokio::spawn(http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(socket), hello));
         }
     });
@@ -86,8 +89,8 @@ async fn our_stack_fails_nothing_that_plain_hyper_does_not() {
     let (ours, total) = failures(ours_address).await;
     assert!(total > 90, "h2spec ran only {total} tests");
     println!("of {total} tests, plain hyper fails {hypers:#?}, our stack {ours:#?}");
-    let only_ours: Vec<_> = ours.iter().filter(|test| !hypers.contains(test)).collect();
-    assert!(only_ours.is_empty(), "{only_ours:#?}");
+    // hyper resets a client whose preface is wrong, which h2spec counts as an error; we close in peace.
+    assert_eq!(ours, [""; 0], "plain hyper fails {hypers:#?}");
 
     stop.cancel();
     serving.drained().await;
