@@ -112,7 +112,10 @@ fn every_authority_that_clients_send_is_answered_however_it_is_written() {
             let blocks = every_way(value);
             let outcome = serve(&connection(&blocks, Wrap { padding, priority, cut: None }));
             assert_eq!((outcome.answered(), outcome.gone), (blocks.len(), None), "{value} {outcome:?}");
-            assert!(outcome.authorities.iter().flatten().all(|seen| seen == "localhost" || seen.len() == value.len()), "{outcome:?}");
+            assert!(
+                outcome.authorities.iter().flatten().all(|seen| seen == "localhost" || seen.len() == value.len()),
+                "{outcome:?}"
+            );
         }
     }
 }
