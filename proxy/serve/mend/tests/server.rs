@@ -22,7 +22,7 @@ use crate::serve::mend::Mend;
 pub(super) enum Ended {
     /// `:status` 200.
     Answered,
-    /// RST_STREAM with this code.
+    /// `RST_STREAM` with this code.
     Reset(u32),
 }
 
