@@ -30,5 +30,5 @@ pub mod source;
 
 #[cfg(feature = "cli")]
 pub mod cli;
-#[cfg(feature = "cli")]
+#[cfg(any(feature = "server", feature = "cli"))]
 pub mod config;
