@@ -32,5 +32,5 @@ mod sys;
 
 #[cfg(feature = "cli")]
 pub mod cli;
-#[cfg(feature = "cli")]
+#[cfg(any(feature = "server", feature = "cli"))]
 pub mod config;
