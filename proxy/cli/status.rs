@@ -128,7 +128,7 @@ fn upstream(status: &Status) -> Vec<String> {
             "{} calls, {} refused, {} failed; {} requests wait",
             upstream.calls, upstream.refused, upstream.failed, upstream.waiting
         ),
-        format!("budget {}/s, burst {}, {:.1} left", upstream.rate, upstream.burst, upstream.left),
+        format!("budget {}/s, burst {}", upstream.rate, upstream.burst),
     ]
 }
 

@@ -20,6 +20,7 @@ pub(super) struct Reply {
 #[derive(Debug)]
 enum Next {
     Message(Bytes),
+    Text(Bytes),
     Trailers,
     Nothing,
 }
@@ -30,6 +31,11 @@ impl Reply {
     /// A framed message, then `grpc-status: 0`.
     pub(super) const fn message(framed: Bytes) -> Self {
         Self { next: Next::Message(framed) }
+    }
+
+    /// A text without trailers, for whoever does not speak gRPC.
+    pub(super) const fn text(text: Bytes) -> Self {
+        Self { next: Next::Text(text) }
     }
 
     /// No body at all: hyper ends the stream with the headers, which is gRPC's "trailers-only".
@@ -45,6 +51,7 @@ impl Body for Reply {
     fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let (frame, next) = match std::mem::replace(&mut self.next, Next::Nothing) {
             Next::Message(framed) => (Some(Ok(Frame::data(framed))), Next::Trailers),
+            Next::Text(text) => (Some(Ok(Frame::data(text))), Next::Nothing),
             Next::Trailers => {
                 let mut trailers = HeaderMap::with_capacity(1);
                 trailers.insert(GRPC_STATUS, OK);

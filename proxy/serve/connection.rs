@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
+use std::time::Duration;
 
 use hyper::rt::Executor;
 use hyper::server::conn::http2;
@@ -17,6 +18,8 @@ use crate::answer::Answers;
 
 use super::Limits;
 use super::activity::{Activity, Heard, Verdict};
+use super::gather::gather;
+use super::mend::Mend;
 use super::service::{self, Shared};
 
 /// Bytes that a client may send ahead on one stream, and on all of a connection together: requests are tiny.
@@ -25,6 +28,10 @@ const STREAM_WINDOW: u32 = 16 * 1024;
 const CONNECTION_WINDOW: u32 = 64 * 1024;
 /// Most bytes of a request's headers, as HTTP/2 counts them.
 const HEADER_LIST_SIZE: u32 = 16 * 1024;
+
+/// How long a connection without any call so far is left alone before it is asked to go: its client has just come for its first one, and
+/// simple clients take a GOAWAY in place of an answer for an error.
+const FIRST_CALL: Duration = Duration::from_millis(250);
 
 /// Runs hyper's futures, one per stream, on this thread's runtime.
 #[derive(Clone, Copy, Debug)]
@@ -56,15 +63,14 @@ where
         let activity = Rc::clone(&activity);
         service_fn(move |request| service::call(Rc::clone(&shared), Rc::clone(&activity), request))
     };
-    // The layers around the socket, innermost first.
-    let io = TokioIo::new(Heard::new(socket, Rc::clone(&activity)));
-    let mut connection = pin!(http2(&limits).serve_connection(io, answering));
+    let io = Mend::new(Heard::new(socket, Rc::clone(&activity)));
+    let mut connection = gather(io, |io| http2(&limits).serve_connection(TokioIo::new(io), answering));
     let mut stopped = pin!(stop.cancelled());
     let mut look = pin!(sleep_until(Instant::now()));
     loop {
         tokio::select! {
             biased;
-            ended = connection.as_mut() => return ended.unwrap_or_else(|error| debug!(%error, "connection ended")),
+            ended = &mut connection => return ended.unwrap_or_else(|error| debug!(%error, "connection ended")),
             () = stopped.as_mut() => break,
             () = look.as_mut() => match activity.verdict(Instant::now(), &limits) {
                 Verdict::Keep(until) => look.as_mut().reset(until),
@@ -73,7 +79,10 @@ where
             },
         }
     }
-    connection.as_mut().graceful_shutdown();
+    if !activity.was_called() && timeout(FIRST_CALL.min(limits.grace), &mut connection).await.is_ok() {
+        return;
+    }
+    connection.connection().graceful_shutdown();
     match timeout(limits.grace, connection).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => debug!(%error, "connection ended while draining"),

@@ -32,6 +32,9 @@ const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 const APPLICATION_GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 
+/// What a request gets that is no POST.
+const NOT_A_POST: &str = "This is a gRPC server for the kubelet's podresources API; every call is a POST.\n";
+
 /// What the connections of one worker share.
 #[derive(Debug)]
 pub(super) struct Shared<A> {
@@ -43,12 +46,17 @@ pub(super) struct Shared<A> {
     index: usize,
 }
 
-/// A call that gets no answer: the status, and the HTTP side of it where that says more than 200.
+/// A call that gets no answer, and how that is said.
 #[derive(Debug)]
-struct Refusal {
-    status: Status,
-    http: StatusCode,
-    extra: Option<(HeaderName, HeaderValue)>,
+enum Refusal {
+    /// In gRPC.
+    Status(Status),
+    /// In gRPC, with the encoding that would have been accepted.
+    Compressed(Status),
+    /// In gRPC, and in HTTP as 415, as the protocol asks of us.
+    NotGrpc(Status),
+    /// In HTTP alone: no gRPC client sends anything but a POST. A person with a browser or curl does.
+    NotAPost,
 }
 
 /// Answers one request.
@@ -73,7 +81,7 @@ where
             replied(answer, &shared.labels)
         }
         Err(refusal) => {
-            counted.failed(refusal.status.code);
+            counted.failed(refusal.code());
             refused(refusal)
         }
     })
@@ -101,7 +109,10 @@ impl<A: Answers> Shared<A> {
         B: Body<Data = Bytes> + Unpin,
         B::Error: std::fmt::Display,
     {
-        is_a_call(head)?;
+        if let Err(refusal) = is_a_call(head) {
+            Box::pin(self.hear_out(arrived, body)).await;
+            return Err(refusal);
+        }
         let patience = match head.headers.get(GRPC_TIMEOUT) {
             None => self.limits.default_deadline,
             Some(value) => parse_timeout(value.as_bytes())
@@ -117,6 +128,25 @@ impl<A: Answers> Shared<A> {
             Ok(answer) => Ok(answer?),
             Err(wait) => Ok(Box::pin(self.answers.wait(ask, terms, wait, deadline)).await?),
         }
+    }
+
+    /// Reads a request that is no call to its end, within the limits: to clients that are not of gRPC, a reply in the middle of a request
+    /// looks like an accident.
+    async fn hear_out<B>(&self, arrived: Instant, mut body: B)
+    where
+        B: Body<Data = Bytes> + Unpin,
+    {
+        let read = async {
+            let mut left = self.limits.request_bytes;
+            while let Some(Ok(frame)) = body.frame().await {
+                match left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) {
+                    Some(rest) => left = rest,
+                    None => break,
+                }
+            }
+        };
+        // Late or not, the reply is the same.
+        let _ = timeout_at(later(arrived, self.limits.request_time), read).await;
     }
 
     /// Reads the request's one message, whole, within its limits of size and time.
@@ -161,36 +191,23 @@ fn later(from: Instant, by: Duration) -> Instant {
 /// Whether the head is that of a gRPC call at all.
 fn is_a_call(head: &request::Parts) -> Result<(), Refusal> {
     if head.method != http::Method::POST {
-        return Err(Refusal {
-            status: Status::new(Code::Internal, format!("the request's method is {}; a gRPC call is a POST", head.method)),
-            http: StatusCode::METHOD_NOT_ALLOWED,
-            extra: Some((ALLOW, HeaderValue::from_static("POST"))),
-        });
+        return Err(Refusal::NotAPost);
     }
     let content_type = head.headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
     if is_grpc(content_type) {
         return Ok(());
     }
     let shown = String::from_utf8_lossy(&content_type[..content_type.len().min(100)]);
-    Err(Refusal {
-        status: Status::new(
-            Code::InvalidArgument,
-            format!("invalid gRPC request content-type {shown:?}; expected application/grpc"),
-        ),
-        http: StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        extra: None,
-    })
+    let text = format!("invalid gRPC request content-type {shown:?}; expected application/grpc");
+    Err(Refusal::NotGrpc(Status::new(Code::InvalidArgument, text)))
 }
 
 fn is_not_compressed(headers: &HeaderMap) -> Result<(), Refusal> {
     let Some(encoding) = headers.get(GRPC_ENCODING).filter(|encoding| *encoding != "identity") else { return Ok(()) };
     let encoding = encoding.as_bytes();
     let shown = String::from_utf8_lossy(&encoding[..encoding.len().min(100)]);
-    Err(Refusal {
-        status: Status::new(Code::Unimplemented, format!("grpc: Decompressor is not installed for grpc-encoding {shown:?}")),
-        http: StatusCode::OK,
-        extra: Some((GRPC_ACCEPT_ENCODING, HeaderValue::from_static("identity"))),
-    })
+    let text = format!("grpc: Decompressor is not installed for grpc-encoding {shown:?}");
+    Err(Refusal::Compressed(Status::new(Code::Unimplemented, text)))
 }
 
 /// What the message asks. The messages of all methods but Get have no field, so an empty one, as every client sends, is not even looked at.
@@ -220,22 +237,47 @@ fn replied(answer: Answer, labels: &Labels) -> Response<Reply> {
 #[cold]
 fn refused(refusal: Refusal) -> Response<Reply> {
     let mut response = Response::new(Reply::trailers_only());
-    *response.status_mut() = refusal.http;
+    let status = match refusal {
+        Refusal::Status(status) => status,
+        Refusal::Compressed(status) => {
+            response.headers_mut().insert(GRPC_ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+            status
+        }
+        Refusal::NotGrpc(status) => {
+            *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+            status
+        }
+        Refusal::NotAPost => {
+            *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+            *response.body_mut() = Reply::text(Bytes::from_static(NOT_A_POST.as_bytes()));
+            return response;
+        }
+    };
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, APPLICATION_GRPC);
-    headers.insert(GRPC_STATUS, HeaderValue::from(refusal.status.code as i32));
+    headers.insert(GRPC_STATUS, HeaderValue::from(status.code as i32));
     // A percent-encoded text has nothing that a header could not hold.
-    if let Ok(message) = HeaderValue::from_str(&encode_message(&refusal.status.message)) {
+    if let Ok(message) = HeaderValue::from_str(&encode_message(&status.message)) {
         headers.insert(GRPC_MESSAGE, message);
     }
-    headers.extend(refusal.extra);
     response
 }
 
 // === impl Refusal ===
 
+impl Refusal {
+    fn code(&self) -> Code {
+        match self {
+            Self::Status(status) | Self::Compressed(status) | Self::NotGrpc(status) => status.code,
+            Self::NotAPost => Code::Internal,
+        }
+    }
+}
+
 impl From<Status> for Refusal {
     fn from(status: Status) -> Self {
-        Self { status, http: StatusCode::OK, extra: None }
+        Self::Status(status)
     }
 }

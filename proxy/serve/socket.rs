@@ -77,7 +77,7 @@ pub enum SocketError {
         directory: PathBuf,
     },
     /// No right to.
-    #[error("no permission {to} {path}; run as root or as the owner of the directory (giving a socket away needs CAP_CHOWN)", path = path.display())]
+    #[error("no permission to {to} {path}; run as root or as the owner of the directory (giving a socket away needs CAP_CHOWN)", path = path.display())]
     NotPermitted {
         /// What was tried.
         to: Step,

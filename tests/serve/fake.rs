@@ -24,16 +24,15 @@ pub(crate) struct Fake {
     pub(crate) reply: Result<Bytes, Status>,
     pub(crate) stale: bool,
     /// Where set, each answer waits for a permit.
-    pub(crate) gate: Option<Arc<Semaphore>>,
+    gate: Option<Arc<Semaphore>>,
     pub(crate) asked: Arc<Mutex<Vec<(Ask, Terms)>>>,
-    pub(crate) waiting: Arc<AtomicUsize>,
-    /// How long the last wait was given.
-    pub(crate) patience: Arc<Mutex<Option<Duration>>>,
+    waiting: Arc<AtomicUsize>,
+    patience: Arc<Mutex<Option<Duration>>>,
 }
 
 /// A server at work in a directory of its own.
 pub(crate) struct Running {
-    pub(crate) directory: TempDir,
+    _directory: TempDir,
     pub(crate) serving: Serving,
     pub(crate) stop: CancellationToken,
 }
@@ -67,6 +66,16 @@ impl Fake {
 
     pub(crate) fn last_asked(&self) -> (Ask, Terms) {
         self.asked.lock().unwrap().last().expect("asked").clone()
+    }
+
+    /// How many calls are waiting now.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(SeqCst)
+    }
+
+    /// How long the last wait was given.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        *self.patience.lock().unwrap()
     }
 
     fn answer(&self) -> Result<Answer, Status> {
@@ -114,7 +123,7 @@ impl Running {
         let stop = CancellationToken::new();
         let serving = Server::bind(config).unwrap().serve(fake.clone(), stop.clone()).unwrap();
         serving.publish().unwrap();
-        Self { directory, serving, stop }
+        Self { _directory: directory, serving, stop }
     }
 
     pub(crate) fn path(&self) -> PathBuf {

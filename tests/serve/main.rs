@@ -4,3 +4,6 @@
 mod calls;
 mod client;
 mod fake;
+mod lifecycle;
+mod place;
+mod raw;
