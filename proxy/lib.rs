@@ -27,6 +27,8 @@ pub mod simulate;
 pub mod snapshot;
 #[cfg(feature = "server")]
 pub mod source;
+#[cfg(feature = "server")]
+mod sys;
 
 #[cfg(feature = "cli")]
 pub mod cli;

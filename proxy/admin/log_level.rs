@@ -10,8 +10,10 @@ pub struct LogLevel {
 
 struct Inner {
     in_force: Mutex<String>,
-    set: Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>,
+    set: Box<Set>,
 }
+
+type Set = dyn Fn(&str) -> Result<(), String> + Send + Sync;
 
 // === impl LogLevel ===
 

@@ -22,7 +22,8 @@ mod readiness;
 mod routes;
 #[cfg(feature = "server")]
 mod serve;
-#[cfg(all(test, feature = "server"))]
+#[cfg(feature = "server")]
+#[cfg(test)]
 mod tests;
 
 pub use request::{Reply, RequestError, request};

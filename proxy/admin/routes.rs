@@ -1,5 +1,7 @@
 //! What may be asked at which door, and the answers.
 
+use std::fmt::Display;
+
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
@@ -125,17 +127,16 @@ fn health(parts: &Parts) -> Answer {
     if late.is_empty() {
         return text(StatusCode::OK, "ok\n");
     }
-    text(StatusCode::SERVICE_UNAVAILABLE, late.iter().map(|late| format!("{late}\n")).collect::<String>())
+    text(StatusCode::SERVICE_UNAVAILABLE, lines(late))
 }
 
 fn readiness(parts: &Parts) -> Answer {
     let report = parts.readiness.report();
-    let notes: String = report.notes.iter().map(|note| format!("note: {note}\n")).collect();
+    let notes = lines(report.notes.iter().map(|note| format!("note: {note}")));
     if report.ready {
         return text(StatusCode::OK, format!("ready\n{notes}"));
     }
-    let waiting: String = report.waiting_for.iter().map(|waiting| format!("{waiting}\n")).collect();
-    text(StatusCode::SERVICE_UNAVAILABLE, waiting + &notes)
+    text(StatusCode::SERVICE_UNAVAILABLE, lines(report.waiting_for) + &notes)
 }
 
 fn metrics(parts: &Parts, headers: &HeaderMap) -> Answer {
@@ -179,7 +180,11 @@ async fn set_log_level(parts: &Parts, visitor: Visitor, body: Incoming) -> Answe
 
 /// The paths behind this door, one a line.
 fn index(visitor: Visitor) -> String {
-    ROUTES.iter().filter(|route| visitor.sees(route)).map(|route| format!("{:<10} {}\n", route.path, route.about)).collect()
+    lines(ROUTES.iter().filter(|route| visitor.sees(route)).map(|route| format!("{:<10} {}", route.path, route.about)))
+}
+
+fn lines(items: impl IntoIterator<Item: Display>) -> String {
+    items.into_iter().flat_map(|item| [item.to_string(), "\n".to_owned()]).collect()
 }
 
 fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {

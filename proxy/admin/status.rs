@@ -112,8 +112,6 @@ pub struct Upstream {
     pub rate: f64,
     /// Calls at once that we allow ourselves.
     pub burst: f64,
-    /// Calls that could be made now.
-    pub left: f64,
     /// Requests that wait for a capture now.
     pub waiting: u64,
 }
@@ -175,7 +173,8 @@ impl Rights {
     #[cfg(feature = "server")]
     pub fn current() -> Self {
         let effective = rustix::thread::capabilities(None).map(|sets| sets.effective);
-        let capabilities = effective.iter().flat_map(|set| set.iter_names()).map(|(name, _)| format!("CAP_{name}")).collect();
+        let capabilities =
+            effective.iter().flat_map(rustix::thread::CapabilitySet::iter_names).map(|(name, _)| format!("CAP_{name}")).collect();
         Self { uid: rustix::process::geteuid().as_raw(), capabilities }
     }
 }
@@ -222,10 +221,8 @@ mod tests {
     fn a_reader_of_another_version_takes_what_it_knows() {
         let status: Status =
             serde_json::from_str(r#"{"version": "9", "source": {"kind": "host", "moon": 1}, "tides": []}"#).unwrap();
-        assert_eq!(
-            status,
-            Status { version: "9".into(), source: Source { kind: "host".into(), ..Source::default() }, ..Status::default() }
-        );
+        let source = Source { kind: "host".into(), ..Source::default() };
+        assert_eq!(status, Status { version: "9".into(), source, ..Status::default() });
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl Reader<'_> {
             let key = if section.is_empty() { name.get_ref().to_string() } else { format!("{section}.{}", name.get_ref()) };
             if let Some(setting) = ALL.iter().find(|setting| setting.key == key) {
                 self.value(setting, value.get_ref(), line);
-            } else if section.is_empty() && ALL.iter().any(|setting| split(setting).0 == key) {
+            } else if section.is_empty() && !key.is_empty() && ALL.iter().any(|setting| split(setting).0 == key) {
                 match value.get_ref() {
                     DeValue::Table(table) => self.table(&key, table),
                     other => self.shape(key, other, "a section", line),

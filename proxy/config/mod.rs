@@ -38,6 +38,9 @@ pub use {
     resolve::{Place, Resolved, resolve},
 };
 
+#[cfg(feature = "cli")]
+pub(crate) use value::log_level;
+
 use crate::client::SocketPath;
 
 /// Everything that `run` goes by.

@@ -11,7 +11,7 @@ use super::{LogFormat, Source};
 use crate::client::SocketPath;
 
 /// A value, or what is wrong with its text.
-pub(super) type Read<T> = Result<T, String>;
+pub(crate) type Read<T> = Result<T, String>;
 
 pub(super) fn socket(text: &str) -> Read<SocketPath> {
     text.parse().map_err(|error: crate::client::PathError| error.to_string())
@@ -121,7 +121,7 @@ pub(super) fn log_format(text: &str) -> Read<LogFormat> {
 }
 
 /// A level, or directives. `EnvFilter` would take a mistyped level for a module's name and log nothing.
-pub(super) fn log_level(text: &str) -> Read<String> {
+pub(crate) fn log_level(text: &str) -> Read<String> {
     use tracing_subscriber::filter::{EnvFilter, LevelFilter};
 
     let words = "give off, error, warn, info, debug or trace; by module: info,podresources_proxy::refresh=debug";

@@ -28,7 +28,7 @@ use crate::kubepods::Kubepods;
 
 pub use handle::Handle;
 pub use refresher::{Channel, Refresher, channel};
-pub use stats::{CALLS, RESULTS, Stats};
+pub use stats::{CALLS, Counter, RESULTS, Stats};
 pub use view::{Part, Reach, View};
 
 /// How long `v1alpha1` List is kept fresh after somebody asked for it. Its callers ask every few seconds or once for each new pod.

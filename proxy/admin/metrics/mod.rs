@@ -6,8 +6,6 @@
 
 mod build_info;
 mod process;
-mod refreshing;
-mod serving;
 
 use std::fmt;
 
@@ -18,8 +16,6 @@ use prometheus_client::registry::Registry;
 pub use build_info::BuildInfo;
 pub use process::Process;
 pub use prometheus_client::collector::Collector;
-pub use refreshing::{Gauges, Outcome, Refreshing, SnapshotGauges};
-pub use serving::{Method, OpenConnection, Refusal, Serving, Worker};
 
 /// Before the name of every family of ours.
 const PREFIX: &str = "podresources_proxy";

@@ -33,7 +33,7 @@ struct Server {
 
 impl Server {
     fn start() -> Self {
-        Self::start_within(Limits { connections: 64, patience: Duration::from_secs(60) })
+        Self::start_within(Limits { connections: 64, patience: Duration::from_mins(1) })
     }
 
     fn start_within(limits: Limits) -> Self {
@@ -256,9 +256,9 @@ fn a_scrape_has_every_family_in_both_formats() {
 
 #[test]
 fn slow_and_silent_visitors_do_not_keep_probes_out() {
-    let forever = Limits { connections: 64, patience: Duration::from_secs(3600) };
+    let forever = Limits { connections: 64, patience: Duration::from_hours(1) };
     let server = Server::start_within(forever);
-    let crowd: Vec<TcpStream> = (0..200)
+    let crowd: Vec<TcpStream> = (0..120)
         .map(|n| {
             let mut stream = server.connect();
             stream.write_all(if n % 2 == 0 { b"" } else { b"GET /heal" }).unwrap();
@@ -269,11 +269,12 @@ fn slow_and_silent_visitors_do_not_keep_probes_out() {
         assert_reply(&server.get("/healthz"), 200, "ok\n");
     }
     assert_eq!(server.ask(Method::GET, "/healthz", "").status, StatusCode::OK);
-    let dropped = crowd.iter().filter(|stream| {
+    let open = |mut stream: &TcpStream| {
         stream.set_nonblocking(true).unwrap();
-        !matches!(stream.peek(&mut [0]), Err(e) if e.kind() == std::io::ErrorKind::WouldBlock)
-    });
-    assert_eq!(dropped.count(), 200 - 63, "those who came last keep their places beside one probe");
+        matches!(stream.read(&mut [0]), Err(e) if e.kind() == std::io::ErrorKind::WouldBlock)
+    };
+    let dropped: Vec<usize> = (0..crowd.len()).filter(|&n| !open(&crowd[n])).collect();
+    assert_eq!(dropped, (0..120 - 63).collect::<Vec<_>>(), "those who came first made room for the rest and one probe");
 }
 
 #[test]
@@ -288,11 +289,9 @@ fn an_endless_head_is_refused() {
     let server = Server::start();
     let reply = server.tcp(&format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(15 << 10)));
     assert_reply(&reply, 404, "nothing at /xxx");
-    let mut stream = server.connect();
-    let _broken = stream.write_all(format!("GET / HTTP/1.1\r\nX: {}", "x".repeat(64 << 10)).as_bytes());
-    let mut reply = String::new();
-    let _reset = stream.read_to_string(&mut reply);
-    assert!(reply.is_empty() || reply.starts_with("HTTP/1.1 431 "), "{reply}");
+    // Exactly as much as is read: a byte left unread would make the kernel drop the reply.
+    let endless = format!("GET /{}", "x".repeat(16 << 10));
+    assert!(server.tcp(&endless[..16 << 10]).starts_with("HTTP/1.1 4"));
 }
 
 #[test]
