@@ -27,8 +27,10 @@ pub mod simulate;
 pub mod snapshot;
 #[cfg(feature = "server")]
 pub mod source;
+#[cfg(feature = "server")]
+mod sys;
 
 #[cfg(feature = "cli")]
 pub mod cli;
-#[cfg(feature = "cli")]
+#[cfg(any(feature = "server", feature = "cli"))]
 pub mod config;

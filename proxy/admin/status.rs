@@ -236,6 +236,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "server")]
     fn rights_name_capabilities_as_the_kernel_does() {
         let rights = Rights::current();
         let known = std::fs::read_to_string("/proc/thread-self/status").unwrap();

@@ -5,8 +5,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 use tokio_util::sync::CancellationToken;
@@ -16,6 +14,7 @@ use crate::admin::Heartbeat;
 use crate::change::{Epoch, KubeletDirs};
 use crate::refresh::{Channel, Refresher};
 use crate::source::Kubelet;
+use crate::sys;
 
 /// How often the watched directories are looked at again: one may have been replaced without an event.
 const MEND_EVERY: Duration = Duration::from_secs(10);
@@ -55,7 +54,7 @@ pub(super) fn start(
 /// Wakes the refresher when something stands in the queue, also where no request comes to look.
 async fn watch(epoch: &Epoch, dirs: &KubeletDirs) {
     let mut mend = tokio::time::interval(MEND_EVERY);
-    let queue = dirs.descriptor().map_err(io::Error::other).and_then(|fd| AsyncFd::register_with_interest(fd, Interest::READABLE));
+    let queue = dirs.descriptor().map_err(io::Error::other).and_then(sys::readable);
     let queue = match queue {
         Ok(queue) => queue,
         Err(error) => {

@@ -8,7 +8,7 @@ use tonic::metadata::MetadataMap;
 use super::fault::Fault;
 use super::output::{Output, remark};
 use crate::client::{CallError, ConnectError, Connection, Limits, SocketPath};
-use crate::config::setting::{self, Default};
+use crate::config::setting;
 
 /// Which socket, how long, and how to print.
 #[derive(Clone, Debug, clap::Args)]
@@ -64,7 +64,7 @@ impl Ask {
         if let Some(socket) = &self.socket {
             return Connection::connect(socket, limits).await.map_err(|error| Fault::Connect(vec![error]));
         }
-        let (ours, kubelets) = (default_path(&setting::LISTEN_SOCKET), default_path(&setting::KUBELET_SOCKET));
+        let (ours, kubelets) = (setting::LISTEN_SOCKET.default_text(), setting::KUBELET_SOCKET.default_text());
         let absent = match Connection::connect(ours, limits).await {
             Ok(connection) => return Ok(connection),
             Err(error @ (ConnectError::NoSuchFile(_) | ConnectError::Refused(_))) => error,
@@ -95,11 +95,4 @@ pub(super) fn failed(method: &'static str) -> impl Fn(CallError) -> Fault {
 fn timeout(text: &str) -> Result<Duration, String> {
     let time = humantime::parse_duration(text).map_err(|_| "give a time with a unit, such as 500ms or 10s".to_owned())?;
     if time.is_zero() { Err("it must be more than nothing".into()) } else { Ok(time) }
-}
-
-fn default_path(setting: &setting::Setting) -> &'static str {
-    match setting.default {
-        Default::Is(path) => path,
-        Default::Unset(_) => "",
-    }
 }

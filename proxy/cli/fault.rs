@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use thiserror::Error;
 
+use crate::admin::RequestError;
 use crate::client::{CallError, ConnectError};
 use crate::config::ConfigErrors;
 use crate::grpc::Code;
@@ -36,6 +37,12 @@ pub(super) enum Fault {
         /// How.
         source: CallError,
     },
+    /// The admin socket brought no reply.
+    #[error("{0}")]
+    Admin(#[source] RequestError),
+    /// The admin socket's reply is no status.
+    #[error("{0}")]
+    Status(String),
     /// Whatever a verb of the server side ends with.
     #[cfg(feature = "server")]
     #[error("{}", chain(&**.0))]
@@ -65,8 +72,12 @@ impl Fault {
         let _unread = writeln!(io::stderr(), "error: {self}");
         match self {
             Self::Usage(_) | Self::Config(_) => ExitCode::from(USAGE),
-            Self::Connect(_) => ExitCode::from(UNAVAILABLE),
-            Self::Call { .. } | Self::Message(_) | Self::Output(_) | Self::Start(_) => ExitCode::FAILURE,
+            Self::Connect(_) | Self::Admin(RequestError::Connect { .. } | RequestError::Timeout { .. }) => {
+                ExitCode::from(UNAVAILABLE)
+            }
+            Self::Call { .. } | Self::Admin(_) | Self::Status(_) | Self::Message(_) | Self::Output(_) | Self::Start(_) => {
+                ExitCode::FAILURE
+            }
             #[cfg(feature = "server")]
             Self::Failed(_) => ExitCode::FAILURE,
         }

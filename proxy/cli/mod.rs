@@ -15,7 +15,8 @@ mod room;
 #[cfg(feature = "server")]
 mod run;
 #[cfg(feature = "server")]
-pub mod simulate;
+mod simulate;
+mod status;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -53,6 +54,7 @@ enum Verb {
     List(list::Args),
     Get(get::Args),
     Allocatable(allocatable::Args),
+    Status(status::Args),
     #[cfg(feature = "server")]
     Simulate(Box<simulate::Args>),
     #[command(subcommand)]
@@ -89,6 +91,7 @@ impl Verb {
             Self::List(args) => list::run(&args),
             Self::Get(args) => get::run(&args),
             Self::Allocatable(args) => allocatable::run(&args),
+            Self::Status(args) => status::run(&args),
             #[cfg(feature = "server")]
             Self::Simulate(args) => simulate::run(&args),
             Self::Config(verb) => config::run(&verb),

@@ -3,50 +3,58 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tokio::signal::unix::{SignalKind, signal};
+
 use super::fault::Fault;
+use super::output::remark;
 use crate::client::SocketPath;
+use crate::config::Place;
+use crate::simulate::{Config, Profile, Rate, Simulator, StartError};
 
 /// Serve a synthetic dense node on a podresources socket, with the kubelet's own manners
 ///
 /// Random order, one rate limit for everybody, the kubelet's error texts, and its behaviour around a restart. Ends on Ctrl-C.
 #[derive(Clone, Debug, PartialEq, clap::Args)]
-pub struct Args {
-    /// The socket to serve, a path or unix:///path
+pub(super) struct Args {
+    /// The socket to serve, a path or unix:///path [default: pod-resources/kubelet.sock below --root-dir]
     #[arg(long, value_name = "PATH")]
-    pub socket: SocketPath,
+    socket: Option<SocketPath>,
+    /// Keep state files there as a kubelet does [default, without --socket: a directory of the user's runtime directory]
+    #[arg(long, value_name = "DIR")]
+    root_dir: Option<PathBuf>,
     /// Pods on the node
     #[arg(long, value_name = "COUNT", default_value_t = 110, value_parser = clap::value_parser!(u32).range(..=100_000))]
-    pub pods: u32,
+    pods: u32,
     /// Devices on the node
-    #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u32).range(..=100_000))]
-    pub devices: u32,
+    #[arg(long, value_name = "COUNT", default_value_t = 16, value_parser = clap::value_parser!(u32).range(..=100_000))]
+    devices: u32,
     /// NUMA nodes
     #[arg(long, value_name = "COUNT", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub numa_nodes: u32,
+    numa_nodes: u32,
     /// The same seed gives the same node
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
-    pub seed: u64,
+    seed: u64,
     /// Pods that come and go in a second, such as 2/s or 0.5
     #[arg(long, value_name = "RATE", value_parser = churn)]
-    pub churn: Option<f64>,
+    churn: Option<f64>,
     /// Restart like a kubelet every so often: a dead socket, an empty list, then whole again, devices last
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
-    pub restart_every: Option<Duration>,
+    restart_every: Option<Duration>,
     /// The Kubernetes version to behave like
-    #[arg(long, value_name = "VERSION", default_value = "1.37", value_parser = ["1.20", "1.27", "1.34", "1.37"])]
-    pub profile: String,
+    #[arg(long, value_name = "VERSION", default_value = "1.37", value_parser = clap::value_parser!(Profile))]
+    profile: Profile,
     /// Answer each call so much later
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
-    pub latency: Option<Duration>,
+    latency: Option<Duration>,
     /// Take calls and never answer
     #[arg(long)]
-    pub hang: bool,
+    hang: bool,
     /// Serve this recorded List reply instead of a synthetic node: raw bytes, or hex in a file that ends in .hex
     #[arg(long, value_name = "FILE", conflicts_with_all = ["pods", "devices", "numa_nodes", "churn"])]
-    pub from: Option<PathBuf>,
+    from: Option<PathBuf>,
     /// No rate limit
     #[arg(long)]
-    pub no_rate_limit: bool,
+    no_rate_limit: bool,
 }
 
 fn churn(text: &str) -> Result<f64, String> {
@@ -57,5 +65,49 @@ fn churn(text: &str) -> Result<f64, String> {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Fault> {
-    crate::simulate::run(args).map_err(|error| Fault::Failed(error.into()))
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Fault::Start)?;
+    runtime.block_on(async {
+        let (mut interrupt, mut terminate) = (stop(SignalKind::interrupt())?, stop(SignalKind::terminate())?);
+        let config = args.config(&Place::of_process());
+        config.check().map_err(|error| Fault::Usage(error.to_string()))?;
+        let simulator = Simulator::start(config).await.map_err(|error: StartError| Fault::Failed(error.into()))?;
+        let socket = simulator.socket().display();
+        remark(&format!("a simulated kubelet serves {socket}; Ctrl-C ends it\nnext: podresources-proxy list --socket {socket}"));
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        simulator.close().await;
+        Ok(())
+    })
+}
+
+fn stop(kind: SignalKind) -> Result<tokio::signal::unix::Signal, Fault> {
+    signal(kind).map_err(Fault::Start)
+}
+
+// === impl Args ===
+
+impl Args {
+    fn config(&self, place: &Place) -> Config {
+        let own = || place.runtime_dir.join("podresources-proxy/simulate");
+        let root_dir = self.root_dir.clone().or_else(|| self.socket.is_none().then(own));
+        let count = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
+        Config {
+            socket: self.socket.as_ref().map(|socket| socket.as_path().to_owned()),
+            root_dir,
+            pods: count(self.pods),
+            devices: count(self.devices),
+            numa_nodes: count(self.numa_nodes),
+            seed: self.seed,
+            profile: self.profile,
+            rate: (!self.no_rate_limit).then_some(Rate::KUBELET),
+            churn: self.churn.unwrap_or(0.0),
+            restart_every: self.restart_every,
+            latency: self.latency.unwrap_or_default(),
+            hang: self.hang,
+            from: self.from.clone(),
+            ..Config::default()
+        }
+    }
 }

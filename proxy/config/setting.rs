@@ -137,6 +137,14 @@ impl Setting {
         format!("{ENV_PREFIX}{}", self.flag.replace('-', "_").to_uppercase())
     }
 
+    /// The default as text; empty where there is none.
+    pub const fn default_text(&self) -> &'static str {
+        match self.default {
+            Is(text) => text,
+            Unset(_) => "",
+        }
+    }
+
     /// The help line with what holds by default, where else it can be set, and the further lines.
     pub fn long_help(&self) -> String {
         let default = match self.default {

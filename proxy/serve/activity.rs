@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 use super::Limits;
 
-/// Bytes of the HTTP/2 connection preface (RFC 9113, 3.4).
-const PREFACE_LEN: usize = 24;
+/// What a client sends first (RFC 9113, 3.4).
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// What one connection has been doing. Its calls and its socket write here, its task reads.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(super) enum Verdict {
 #[derive(Debug)]
 pub(super) struct Busy(Rc<Activity>);
 
-/// A socket that tells how much was read from it.
+/// A socket that tells how much was read from it, and ends where its client does not speak HTTP/2.
 #[derive(Debug)]
 pub(super) struct Heard<T> {
     io: T,
@@ -64,7 +64,7 @@ impl Activity {
     }
 
     pub(super) fn verdict(&self, now: Instant, limits: &Limits) -> Verdict {
-        if self.bytes_read.get() < PREFACE_LEN {
+        if self.bytes_read.get() < PREFACE.len() {
             let until = self.opened + limits.handshake_time;
             return if now < until { Verdict::Keep(until) } else { Verdict::Mute };
         }
@@ -93,12 +93,38 @@ impl<T> Heard<T> {
     }
 }
 
+impl<T: AsyncRead + Unpin> Heard<T> {
+    /// Reads what is there and throws it away, up to a bound. A socket that is closed with bytes unread resets its client, who then
+    /// cannot tell a refusal from a crash.
+    fn throw_away(&mut self, cx: &mut Context<'_>) {
+        const AT_MOST: usize = 64;
+        let mut scratch = [0; 1024];
+        for _ in 0..AT_MOST {
+            let mut buf = ReadBuf::new(&mut scratch);
+            let read = Pin::new(&mut self.io).poll_read(cx, &mut buf);
+            if !matches!(read, Poll::Ready(Ok(()))) || buf.filled().is_empty() {
+                break;
+            }
+        }
+    }
+}
+
 impl<T: AsyncRead + Unpin> AsyncRead for Heard<T> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
         let before = buf.filled().len();
-        let read = Pin::new(&mut self.io).poll_read(cx, buf);
-        let total = &self.activity.bytes_read;
-        total.set(total.get().saturating_add(buf.filled().len() - before));
+        let read = Pin::new(&mut this.io).poll_read(cx, buf);
+        let new = &buf.filled()[before..];
+        let total = this.activity.bytes_read.get();
+        if let Some(expected) = PREFACE.get(total..) {
+            let shared = expected.len().min(new.len());
+            if new[..shared] != expected[..shared] {
+                buf.set_filled(before);
+                this.throw_away(cx);
+                return Poll::Ready(Ok(()));
+            }
+        }
+        this.activity.bytes_read.set(total.saturating_add(new.len()));
         read
     }
 }
@@ -139,13 +165,12 @@ mod tests {
     }
 
     async fn hear(activity: &Rc<Activity>, bytes: usize) {
-        let sent = vec![0; bytes];
-        Heard::new(&sent[..], Rc::clone(activity)).read_to_end(&mut Vec::new()).await.unwrap();
+        Heard::new(&PREFACE[..bytes], Rc::clone(activity)).read_to_end(&mut Vec::new()).await.unwrap();
     }
 
     async fn greeted() -> Rc<Activity> {
         let activity = Activity::new(Instant::now());
-        hear(&activity, PREFACE_LEN).await;
+        hear(&activity, PREFACE.len()).await;
         activity
     }
 
@@ -154,7 +179,7 @@ mod tests {
         let activity = Activity::new(Instant::now());
         let until = Instant::now() + 10 * SECOND;
         assert_eq!(activity.verdict(Instant::now(), &limits()), Verdict::Keep(until));
-        hear(&activity, PREFACE_LEN - 1).await;
+        hear(&activity, PREFACE.len() - 1).await;
         advance(10 * SECOND).await;
         assert_eq!(activity.verdict(Instant::now(), &limits()), Verdict::Mute);
     }
@@ -179,5 +204,21 @@ mod tests {
         assert!(matches!(activity.verdict(Instant::now(), &limits()), Verdict::Keep(_)));
         advance(SECOND).await;
         assert_eq!(activity.verdict(Instant::now(), &limits()), Verdict::Idle);
+    }
+
+    #[tokio::test]
+    async fn what_is_not_http2_is_read_to_the_end_and_not_passed_on() {
+        for (sent, passed) in [
+            (&b"GET / HTTP/1.1\r\n\r\n"[..], &b""[..]),
+            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n and more", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n and more"),
+            (b"PRI * HTTP/3.0\r\n\r\nSM\r\n\r\n", b""),
+            (b"PRI", b"PRI"),
+        ] {
+            let mut heard = Heard::new(sent, Activity::new(Instant::now()));
+            let mut got = Vec::new();
+            heard.read_to_end(&mut got).await.unwrap();
+            assert_eq!(got, passed);
+            assert_eq!(heard.io, b"", "nothing is left unread");
+        }
     }
 }

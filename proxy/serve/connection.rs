@@ -63,9 +63,8 @@ where
         let activity = Rc::clone(&activity);
         service_fn(move |request| service::call(Rc::clone(&shared), Rc::clone(&activity), request))
     };
-    // The layers around the socket, innermost first: who has said anything, an `:authority` that `h2` takes, one write for each poll.
-    let socket = Mend::new(Heard::new(socket, Rc::clone(&activity)));
-    let mut connection = gather(socket, |io| http2(&limits).serve_connection(TokioIo::new(io), answering));
+    let io = Mend::new(Heard::new(socket, Rc::clone(&activity)));
+    let mut connection = gather(io, |io| http2(&limits).serve_connection(TokioIo::new(io), answering));
     let mut stopped = pin!(stop.cancelled());
     let mut look = pin!(sleep_until(Instant::now()));
     loop {

@@ -109,7 +109,10 @@ impl<A: Answers> Shared<A> {
         B: Body<Data = Bytes> + Unpin,
         B::Error: std::fmt::Display,
     {
-        is_a_call(head)?;
+        if let Err(refusal) = is_a_call(head) {
+            Box::pin(self.hear_out(arrived, body)).await;
+            return Err(refusal);
+        }
         let patience = match head.headers.get(GRPC_TIMEOUT) {
             None => self.limits.default_deadline,
             Some(value) => parse_timeout(value.as_bytes())
@@ -125,6 +128,25 @@ impl<A: Answers> Shared<A> {
             Ok(answer) => Ok(answer?),
             Err(wait) => Ok(Box::pin(self.answers.wait(ask, terms, wait, deadline)).await?),
         }
+    }
+
+    /// Reads a request that is no call to its end, within the limits: to clients that are not of gRPC, a reply in the middle of a request
+    /// looks like an accident.
+    async fn hear_out<B>(&self, arrived: Instant, mut body: B)
+    where
+        B: Body<Data = Bytes> + Unpin,
+    {
+        let read = async {
+            let mut left = self.limits.request_bytes;
+            while let Some(Ok(frame)) = body.frame().await {
+                match left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) {
+                    Some(rest) => left = rest,
+                    None => break,
+                }
+            }
+        };
+        // Late or not, the reply is the same.
+        let _ = timeout_at(later(arrived, self.limits.request_time), read).await;
     }
 
     /// Reads the request's one message, whole, within its limits of size and time.

@@ -120,7 +120,9 @@ impl Shared {
     /// pod that cannot have it stays without (`make_do`), or is turned away.
     pub(super) async fn come(&self, key: &PodKey, make_do: bool) -> Result<Result<(), StateFileError>, AllocateError> {
         sleep(self.config.pod.admission).await;
-        self.state().node.allocate(key).or_else(|error| self.refuse(key, make_do, error))?;
+        // The lock is let go before the refusal takes it again.
+        let allocated = self.state().node.allocate(key);
+        allocated.or_else(|error| self.refuse(key, make_do, error))?;
         if let Err(error) = self.write(&[File::Devices, File::Cpus, File::Memory, File::AllocatedPods]) {
             return Ok(Err(error));
         }
@@ -128,7 +130,8 @@ impl Shared {
             return self.state().node.finish(key).map(Ok);
         }
         sleep(self.config.pod.prepare).await;
-        self.state().node.finish(key).or_else(|error| self.refuse(key, make_do, error))?;
+        let finished = self.state().node.finish(key);
+        finished.or_else(|error| self.refuse(key, make_do, error))?;
         Ok(self.write(&[File::Claims]))
     }
 

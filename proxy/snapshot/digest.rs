@@ -8,8 +8,9 @@
 //! - **Levels cannot be confused**: a nested sum is not added to its parent's but hashed into one term first. A device that moves
 //!   from one container to another changes two terms of the pod, in ways that have nothing to do with each other. Each field of each
 //!   message has its own key, so a pod's CPUs are not a container's, and a name is not a namespace.
-//! - **Strength**: two different sets of terms have the same sum by a chance of about 2^-128. This guards against chance, not
-//!   against somebody who computes replies for it: the one who could send such replies is the kubelet.
+//! - **Strength**: two different sets of terms have the same sum by a chance of about 2^-128, two terms are the same by one of 2^-64
+//!   or less (a number or a short string of one field against one of another; within one field never). This guards against chance,
+//!   not against somebody who computes replies for it: only the kubelet sends replies.
 //! - Packed and unpacked numbers are the same numbers. Records of one field that repeats, and the fields among each other, may
 //!   come in any order. Where the API has one string or number but the bytes have several, the last counts, so there the order
 //!   is part of the digest. An undeclared field counts by its number, wire type and bytes, each record for itself.
@@ -17,7 +18,7 @@
 //!
 //! The hash is XXH3, the same on every machine.
 
-use xxhash_rust::xxh3::{xxh3_128, xxh3_128_with_seed};
+use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use super::schema::{Kind, Known, Message};
 use super::wire::{Field, Fields, Malformed, Value};
@@ -52,27 +53,27 @@ impl Sum {
             (Kind::Text, Value::Bytes(text)) => {
                 self.check_text(known, field, text)?;
                 let key = self.key_of_single(known, field);
-                self.term(key, xxh3_128(text));
+                self.term(hash(key, text));
             }
             (Kind::Texts, Value::Bytes(text)) => {
                 self.check_text(known, field, text)?;
-                self.term(known.key, xxh3_128(text));
+                self.term(hash(known.key, text));
             }
             (Kind::Number, Value::Varint(number)) => {
                 let key = self.key_of_single(known, field);
-                self.term(key, number.into());
+                self.term(hash_number(key, number));
             }
-            (Kind::Numbers, Value::Varint(number)) => self.term(known.key, number.into()),
+            (Kind::Numbers, Value::Varint(number)) => self.term(hash_number(known.key, number)),
             (Kind::Numbers, Value::Bytes(packed)) => {
                 let mut numbers = field.within(packed);
                 while let Some(number) = numbers.next_packed()? {
-                    self.term(known.key, number.into());
+                    self.term(hash_number(known.key, number));
                 }
             }
             (Kind::Message(message), Value::Bytes(body)) => {
                 let mut inner = Self::of(message);
                 inner.add_all(field.within(body))?;
-                self.term(known.key, inner.terms);
+                self.term(hash_sum(known.key, inner.terms));
             }
             (_, value) => {
                 return Err(Malformed::Mistyped {
@@ -98,22 +99,22 @@ impl Sum {
     #[inline]
     pub(super) fn add_message(&mut self, number: u32, inner: &Self) {
         if let Some(known) = self.message.field(number) {
-            self.term(known.key, inner.terms);
+            self.term(hash_sum(known.key, inner.terms));
         }
     }
 
     /// The digest of the message as an outermost one.
     pub(super) fn digest(&self) -> u128 {
-        hash(self.message.root_key(), self.terms)
+        hash_sum(self.message.root_key(), self.terms)
     }
 
     fn add_unknown(&mut self, field: &Field<'_>) {
-        let value = match field.value {
-            Value::Varint(number) | Value::Fixed64(number) => number.into(),
-            Value::Fixed32(number) => number.into(),
-            Value::Bytes(bytes) => xxh3_128(bytes),
-        };
-        self.term(self.message.unknown_key(field.number, field.value.wire_type()), value);
+        let key = self.message.unknown_key(field.number, field.value.wire_type());
+        match field.value {
+            Value::Varint(number) | Value::Fixed64(number) => self.term(hash_number(key, number)),
+            Value::Fixed32(number) => self.term(hash_number(key, number.into())),
+            Value::Bytes(bytes) => self.term(hash(key, bytes)),
+        }
     }
 
     /// The key of a field that the API has once. Seen again, it gets one that says how many came before.
@@ -136,14 +137,22 @@ impl Sum {
     }
 
     #[inline]
-    fn term(&mut self, key: u64, value: u128) {
-        self.terms = self.terms.wrapping_add(hash(key, value));
+    fn term(&mut self, term: u128) {
+        self.terms = self.terms.wrapping_add(term);
     }
 }
 
-#[inline]
-fn hash(key: u64, value: u128) -> u128 {
-    xxh3_128_with_seed(&value.to_le_bytes(), key)
+fn hash(key: u64, bytes: &[u8]) -> u128 {
+    xxh3_128_with_seed(bytes, key)
+}
+
+// By themselves, since the hash of a known length is one without branches.
+fn hash_number(key: u64, number: u64) -> u128 {
+    xxh3_128_with_seed(&number.to_le_bytes(), key)
+}
+
+fn hash_sum(key: u64, sum: u128) -> u128 {
+    xxh3_128_with_seed(&sum.to_le_bytes(), key)
 }
 
 #[cfg(test)]

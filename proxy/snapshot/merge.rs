@@ -89,12 +89,11 @@ pub fn merge(old: &PodList, new: PodList, mut keep: impl FnMut(&PodRef<'_>) -> b
     let tallies = Tallies::of(old, &new)?;
     let mut message = new.message().to_vec();
     for pod in wanted {
-        match tallies.conflict(&pod)? {
-            Some(holding) => conflicts.push(Conflict { pod: pod.to_name(), over: holding.to_string() }),
-            None => {
-                message.extend_from_slice(pod.record);
-                kept.push(pod.to_name());
-            }
+        if let Some(holding) = tallies.conflict(&pod)? {
+            conflicts.push(Conflict { pod: pod.to_name(), over: holding.to_string() });
+        } else {
+            message.extend_from_slice(pod.record);
+            kept.push(pod.to_name());
         }
     }
     let list = if kept.is_empty() { new } else { PodList::build(&message)? };

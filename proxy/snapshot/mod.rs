@@ -17,3 +17,6 @@ pub use merge::{Conflict, LostDevice, MAX_HOLDINGS, Merged, MergedAllocatable, m
 pub use pod_list::{Lookup, MAX_PODS, PodList, PodName, PodRef};
 pub use resources::PluginDevice;
 pub use wire::Malformed;
+
+#[cfg(test)]
+mod tests;

@@ -20,6 +20,9 @@ const PODS: u32 = 1;
 const NAME: u32 = 1;
 const NAMESPACE: u32 = 2;
 
+/// What a pod takes at least as a rule, in bytes; only room is made by it.
+const USUAL_POD_LEN: usize = 80;
+
 /// A List reply, immutable and ready for the socket. It never gives out other bytes than it was built from.
 pub struct PodList {
     framed: Bytes,
@@ -83,13 +86,6 @@ struct Span {
     len: u32,
 }
 
-/// A pod as found by the walk, before the arena is laid.
-struct Found<'a> {
-    record: &'a [u8],
-    name: Span,
-    namespace: Span,
-}
-
 // === impl PodList ===
 
 impl PodList {
@@ -99,27 +95,21 @@ impl PodList {
     pub fn build(message: &[u8]) -> Result<Self, Malformed> {
         let framed = frame(message)?;
         let mut sum = Sum::of(&LIST);
-        // A pod takes some 160 bytes.
-        let mut found = Vec::with_capacity(message.len() / 128);
+        let mut arena = Arena::with_room(message.len() / USUAL_POD_LEN, message.len());
+        let mut pods = Vec::with_capacity(message.len() / USUAL_POD_LEN);
         let mut fields = Fields::of(message);
-        let mut bytes = 0;
         while let Some(field) = fields.next()? {
             match (field.number, field.value) {
                 (PODS, Value::Bytes(body)) => {
-                    if found.len() == MAX_PODS {
+                    if pods.len() == MAX_PODS {
                         return Err(Malformed::TooMany { what: "pods", limit: MAX_PODS });
                     }
-                    found.push(Found::read(&field, body, &mut sum)?);
-                    bytes += field.record.len();
+                    let mut pod = Entry::read(&field, body, &mut sum)?;
+                    pod.start = arena.push(field.record)?;
+                    pods.push(pod);
                 }
                 _ => sum.add(&field)?,
             }
-        }
-
-        let mut arena = Arena::with_room(found.len(), bytes);
-        let mut pods = Vec::with_capacity(found.len());
-        for Found { record, name, namespace } in found {
-            pods.push(Entry { start: arena.push(record)?, len: length(record)?, name, namespace, twice: false });
         }
         let index = HashTable::with_capacity(pods.len());
         let hasher = foldhash::fast::RandomState::default();
@@ -138,17 +128,17 @@ impl PodList {
                 other.name(arena) == name && other.namespace(arena) == namespace
             };
             let hash = hasher.hash_one((namespace, name));
-            match index.find(hash, same) {
-                Some(&first) => pods[first as usize].twice = true,
-                None => {
-                    #[expect(clippy::cast_possible_truncation, reason = "at most MAX_PODS")]
-                    let place = place as u32;
-                    index.insert_unique(hash, place, |&other| {
-                        let other = &pods[other as usize];
-                        hasher.hash_one((other.namespace(arena), other.name(arena)))
-                    });
-                }
+            if let Some(&first) = index.find(hash, same) {
+                pods[first as usize].twice = true;
+                continue;
             }
+            #[expect(clippy::cast_possible_truncation, reason = "at most MAX_PODS")]
+            let place = place as u32;
+            // There is room for all: nothing is hashed anew.
+            index.insert_unique(hash, place, |&other| {
+                let other = &pods[other as usize];
+                hasher.hash_one((other.namespace(arena), other.name(arena)))
+            });
         }
     }
 
@@ -214,19 +204,19 @@ impl fmt::Debug for PodList {
     }
 }
 
-// === impl Found ===
+// === impl Entry ===
 
-impl<'a> Found<'a> {
-    fn read(field: &Field<'a>, body: &'a [u8], list: &mut Sum) -> Result<Self, Malformed> {
-        let mut pod = Self { record: field.record, name: Span::default(), namespace: Span::default() };
+impl Entry {
+    /// Reads a pod and adds it to the reply's sum. Its place in the arena is not known yet.
+    fn read(field: &Field<'_>, body: &[u8], list: &mut Sum) -> Result<Self, Malformed> {
+        let mut pod =
+            Self { start: 0, len: length(field.record)?, name: Span::default(), namespace: Span::default(), twice: false };
         let mut sum = Sum::of(&POD);
         let mut fields = field.within(body);
         while let Some(part) = fields.next()? {
             sum.add(&part)?;
-            if let Value::Bytes(text) = part.value
-                && let NAME | NAMESPACE = part.number
-            {
-                let start = length(&pod.record[..part.body_offset(text) - field.offset])?;
+            if let (NAME | NAMESPACE, Value::Bytes(text)) = (part.number, part.value) {
+                let start = length(&field.record[..part.body_offset(text) - field.offset])?;
                 let span = Span { start, len: length(text)? };
                 if part.number == NAME { pod.name = span } else { pod.namespace = span }
             }
@@ -234,11 +224,7 @@ impl<'a> Found<'a> {
         list.add_message(PODS, &sum);
         Ok(pod)
     }
-}
 
-// === impl Entry ===
-
-impl Entry {
     fn record<'a>(&self, arena: &'a [u8]) -> &'a [u8] {
         &arena[self.start + PREFIX_LEN..][..self.len as usize]
     }

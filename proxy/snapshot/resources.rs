@@ -100,7 +100,7 @@ fn each_number(mut fields: Fields<'_>, number: u32, mut each: impl FnMut(u64)) -
 }
 
 /// The last string of this number, as protobuf has it; empty where there is none.
-fn last_text<'a>(fields: Fields<'a>, number: u32) -> Result<&'a str, Malformed> {
+fn last_text(fields: Fields<'_>, number: u32) -> Result<&str, Malformed> {
     let mut last = "";
     each_body(fields, number, |_, body| {
         last = text(body);

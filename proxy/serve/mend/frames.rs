@@ -108,11 +108,12 @@ impl Frames {
                     self.fragment(left, true)?;
                 }
                 Step::Preface(had) => {
-                    if *byte != PREFACE[had] {
+                    let count = rest.len().min(PREFACE.len() - had);
+                    if rest[..count] != PREFACE[had..had + count] {
                         return Err(Malformed);
                     }
-                    at += 1;
-                    self.step = if had + 1 == PREFACE.len() { Step::Head(0) } else { Step::Preface(had + 1) };
+                    at += count;
+                    self.step = if had + count == PREFACE.len() { Step::Head(0) } else { Step::Preface(had + count) };
                 }
             }
         }

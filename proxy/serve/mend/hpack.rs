@@ -5,6 +5,7 @@
 use super::Malformed;
 use super::authority::Authority;
 use super::huffman::Bits;
+use super::order::Order;
 use super::table::{Name, Table};
 
 /// The walk over a connection's header blocks. Its state between two bytes is all there is.
@@ -63,28 +64,6 @@ struct Text {
     /// The first of them, where it is a name.
     start: [u8; Name::LONGEST],
 }
-
-/// Which pseudo-header fields a block has had: what an empty `:authority` may become depends on what is still to come.
-///
-/// `h2` refuses an empty one but not a missing one, and no field is without effect to it. As the last pseudo-header field, where grpc-go
-/// has it, it becomes a regular field that nobody looks at. Before that, it becomes the `:scheme` or `:method` that every gRPC client
-/// will send later in one byte; when that comes, it is the one too many, and the same is done with it.
-#[derive(Clone, Copy, Debug, Default)]
-struct Order {
-    method: bool,
-    scheme: bool,
-    path: bool,
-    /// The byte that was sent early.
-    early: Option<u8>,
-}
-
-/// `:method: POST`, `:scheme: http` and `host:` (empty), by their index in the static table.
-const METHOD_POST: u8 = 0x80 + 3;
-const SCHEME_HTTP: u8 = 0x80 + 6;
-const HOST_EMPTY: u8 = 0x80 + 38;
-
-/// A literal to be inserted, named `set-cookie`: as long as `:authority`, so an entry of the same size. Nobody reads it in a request.
-const INSERT_SET_COOKIE: u8 = 0x40 + 55;
 
 /// The most bytes of an integer after its first: as many as `h2` takes.
 const INTEGER_SHIFT_END: u8 = 28;
@@ -175,7 +154,7 @@ impl Walker {
                 let entry = self.table.get(value)?;
                 self.step = Step::Field;
                 match alone {
-                    Some((bytes, at)) if entry.name == Name::Authority && entry.empty || self.order.early == Some(bytes[at]) => {
+                    Some((bytes, at)) if entry.name == Name::Authority && entry.empty || self.order.had(bytes[at]) => {
                         self.order.fill(&mut bytes[at]);
                     }
                     _ => self.order.saw(entry.name),
@@ -196,8 +175,10 @@ impl Walker {
             }
             Number::Length(part) => {
                 self.text.left = value;
-                if let (0, Part::Value, true, Some((bytes, at))) = (value, part, self.mends(), alone) {
-                    self.mend_empty(bytes, at);
+                if let (0, Part::Value, true, Some((bytes, at @ 1..))) = (value, part, self.brief, alone)
+                    && let [.., first, second] = &mut bytes[..=at]
+                {
+                    self.order.fill_literal(self.insert, first, second);
                 }
                 self.step = Step::Text(part);
                 if value == 0 {
@@ -261,19 +242,6 @@ impl Walker {
         }
     }
 
-    /// A literal `:authority` with an empty value, whose length stands at `at`.
-    fn mend_empty(&self, bytes: &mut [u8], at: usize) {
-        if !(self.brief && self.order.at_end() && at > 0) {
-            return;
-        }
-        if self.insert {
-            bytes[at - 1] = INSERT_SET_COOKIE;
-        } else {
-            bytes[at - 1] = HOST_EMPTY;
-            bytes[at] = HOST_EMPTY;
-        }
-    }
-
     fn mends(&self) -> bool {
         self.name == Name::Authority
     }
@@ -303,40 +271,5 @@ impl Text {
         }
         self.count = self.count.saturating_add(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
         Ok(())
-    }
-}
-
-// === impl Order ===
-
-impl Order {
-    fn saw(&mut self, name: Name) {
-        match name {
-            Name::Method => self.method = true,
-            Name::Scheme => self.scheme = true,
-            Name::Path => self.path = true,
-            Name::Authority | Name::Other => {}
-        }
-    }
-
-    /// No pseudo-header field but `:authority` can follow.
-    fn at_end(self) -> bool {
-        self.method && self.scheme && self.path
-    }
-
-    /// Puts something into the place of a one-byte field that must not be seen.
-    fn fill(&mut self, byte: &mut u8) {
-        self.early = None;
-        if self.at_end() {
-            *byte = HOST_EMPTY;
-        } else if !self.scheme {
-            self.scheme = true;
-            *byte = SCHEME_HTTP;
-            self.early = Some(SCHEME_HTTP);
-        } else if !self.method {
-            self.method = true;
-            *byte = METHOD_POST;
-            self.early = Some(METHOD_POST);
-        }
-        // Only `:path` is to come, and its value is not known: left for `h2` to refuse.
     }
 }

@@ -17,6 +17,7 @@ mod authority;
 mod frames;
 mod hpack;
 mod huffman;
+mod order;
 mod table;
 
 #[cfg(test)]

@@ -40,6 +40,9 @@ pub(super) struct Table {
 /// What `SETTINGS_HEADER_TABLE_SIZE` is unless a server says otherwise, and `hyper` does not.
 const MAX_SIZE: u32 = 4096;
 
+/// Entries that room is made for at the first: more than a gRPC client inserts with its first request.
+const USUAL: usize = 16;
+
 /// Bytes that each entry counts beside its name and value (RFC 7541, section 4.1).
 const OVERHEAD: u32 = 32;
 
@@ -150,6 +153,9 @@ impl Table {
         let size = name_len.saturating_add(value_len).saturating_add(OVERHEAD);
         self.evict(self.max.saturating_sub(size));
         if let (true, Ok(name_len), Ok(short)) = (size <= self.max, name_len.try_into(), size.try_into()) {
+            if self.entries.capacity() == 0 {
+                self.entries.reserve(USUAL);
+            }
             self.entries.push_front(Entry { name, name_len, empty: value_len == 0, size: short });
             self.size += size;
         }

@@ -2,7 +2,7 @@
 
 use super::server::{Ended, Outcome, serve};
 use super::wire::{Block, Kind, Named, Wrap};
-use super::{connection, read, read_whole};
+use super::{connection, filler, read, read_whole};
 
 const POST: u32 = 3;
 const HTTP: u32 = 6;
@@ -64,6 +64,17 @@ fn an_empty_literal_is_answered_after_the_other_pseudo_fields_and_keeps_its_plac
     }
     let outcome = outcome(&blocks);
     assert_eq!((outcome.answered(), outcome.gone), (blocks.len(), None), "{outcome:?}");
+}
+
+#[test]
+fn an_empty_literal_takes_no_more_of_the_table_than_the_client_thinks() {
+    let (filler, filling) = filler(32 + ":authority".len());
+    let blocks = [
+        Block::call().literal(Kind::Insert, Named::Index(1), b"", false),
+        Block::call().literal(Kind::Insert, Named::Plain(filler), filling.as_bytes(), false),
+        Block::call().literal(Kind::Without, Named::Index(63), b"a", false),
+    ];
+    assert_eq!(serve(&connection(&blocks, Wrap::default())).answered(), blocks.len());
 }
 
 #[test]

@@ -112,7 +112,10 @@ fn every_authority_that_clients_send_is_answered_however_it_is_written() {
             let blocks = every_way(value);
             let outcome = serve(&connection(&blocks, Wrap { padding, priority, cut: None }));
             assert_eq!((outcome.answered(), outcome.gone), (blocks.len(), None), "{value} {outcome:?}");
-            assert!(outcome.authorities.iter().flatten().all(|seen| seen == "localhost" || seen.len() == value.len()), "{outcome:?}");
+            assert!(
+                outcome.authorities.iter().flatten().all(|seen| seen == "localhost" || seen.len() == value.len()),
+                "{outcome:?}"
+            );
         }
     }
 }
@@ -203,6 +206,31 @@ fn whatever_is_not_ascii_is_mended_in_plain_text() {
     let blocks = [Block::call().literal(Kind::Insert, Named::Index(1), &all, false), Block::call().indexed(62)];
     let outcome = serve(&connection(&blocks, Wrap::default()));
     assert_eq!(outcome.answered(), 2, "{outcome:?}");
+}
+
+/// A field that makes the dynamic table exactly full, beside an entry of `other` bytes.
+fn filler(other: usize) -> (&'static str, String) {
+    let name = "x-filler";
+    (name, "/".repeat(4096 - other - 32 - name.len()))
+}
+
+#[test]
+fn an_entry_is_known_by_its_index_until_the_table_is_full_to_the_byte() {
+    for value in ["/run/x.sock", "localhost"] {
+        for coded in [false, true] {
+            for name in [Named::Index(1), Named::Plain(":authority"), Named::Huffman(":authority")] {
+                let (filler, filling) = filler(32 + ":authority".len() + value.len());
+                let blocks = [
+                    Block::call().literal(Kind::Insert, name, value.as_bytes(), coded),
+                    Block::call().literal(Kind::Insert, Named::Huffman(filler), filling.as_bytes(), coded),
+                    Block::call().literal(Kind::Without, Named::Index(63), b"/run/y.sock", coded),
+                    Block::call().indexed(63),
+                ];
+                let outcome = serve(&connection(&blocks, Wrap::default()));
+                assert_eq!((outcome.answered(), outcome.gone), (blocks.len(), None), "{value} {coded} {name:?} {outcome:?}");
+            }
+        }
+    }
 }
 
 #[test]

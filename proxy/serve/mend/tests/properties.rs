@@ -31,7 +31,7 @@ fn scraps() -> impl Strategy<Value = Vec<u8>> {
         3 => Just(b"\x40\x0a:authority".to_vec()),
         3 => "[/%:?|@\\[\\] a-z]{1,12}".prop_map(|text| [vec![0x41], {
             let coded = huffman(text.as_bytes());
-            vec![vec![0x80 + u8::try_from(coded.len()).unwrap()], coded].concat()
+            [vec![0x80 + u8::try_from(coded.len()).unwrap()], coded].concat()
         }].concat()),
         1 => Just(vec![0x81]),
         1 => Just(vec![0xbe]),

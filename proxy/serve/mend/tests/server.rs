@@ -22,7 +22,7 @@ use crate::serve::mend::Mend;
 pub(super) enum Ended {
     /// `:status` 200.
     Answered,
-    /// RST_STREAM with this code.
+    /// `RST_STREAM` with this code.
     Reset(u32),
 }
 
@@ -57,7 +57,8 @@ pub(super) fn serve(bytes: &[u8]) -> Outcome {
             authorities.borrow_mut().push(request.uri().authority().map(ToString::to_string));
             async { Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"answer")))) }
         });
-        let connection = gather(Mend::new(server), |io| http2::Builder::new(LocalExecutor).serve_connection(TokioIo::new(io), service));
+        let connection =
+            gather(Mend::new(server), |io| http2::Builder::new(LocalExecutor).serve_connection(TokioIo::new(io), service));
         let served = tokio::task::spawn_local(connection);
         let (mut from, mut to) = tokio::io::split(client);
         let bytes = bytes.to_vec();

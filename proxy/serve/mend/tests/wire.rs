@@ -48,15 +48,10 @@ pub(super) fn integer(flags: u8, prefix: u8, value: u32, out: &mut Vec<u8>) {
 }
 
 pub(super) fn huffman(text: &[u8]) -> Vec<u8> {
-    let mut bits = String::new();
-    for byte in text {
-        let (code, len) = huffman::code(*byte);
-        bits.push_str(&format!("{code:0len$b}", len = usize::from(len)));
-    }
-    while bits.len() % 8 != 0 {
-        bits.push('1');
-    }
-    bits.as_bytes().chunks(8).map(|byte| u8::from_str_radix(std::str::from_utf8(byte).unwrap(), 2).unwrap()).collect()
+    let codes = text.iter().map(|byte| huffman::code(*byte));
+    let mut bits: Vec<bool> = codes.flat_map(|(code, len)| (0..len).rev().map(move |bit| code >> bit & 1 == 1)).collect();
+    bits.resize(bits.len().next_multiple_of(8), true);
+    bits.chunks(8).map(|byte| byte.iter().fold(0, |byte, bit| byte << 1 | u8::from(*bit))).collect()
 }
 
 fn text(text: &[u8], coded: bool, out: &mut Vec<u8>) {
