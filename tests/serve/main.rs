@@ -4,6 +4,7 @@
 mod calls;
 mod client;
 mod fake;
+mod frames;
 mod lifecycle;
 mod place;
 mod raw;

@@ -1,0 +1,140 @@
+//! Metadata both ways: what a client may ask of an answer's age, and what every answer tells of it.
+
+use std::time::Duration;
+
+use podresources_proxy::grpc::Code;
+use podresources_proxy::simulate::{Method, Stage};
+
+use crate::client::{ALLOCATABLE, ALPHA_LIST, GET, LIST, Reply};
+use crate::harness::{Place, eventually, of_pod, with};
+
+fn label<'a>(reply: &'a Reply, name: &str) -> Option<&'a str> {
+    reply.headers.get(name).map(|value| value.to_str().unwrap())
+}
+
+fn age(reply: &Reply) -> Duration {
+    Duration::from_secs_f64(label(reply, "podresources-age").expect("an age").parse().unwrap())
+}
+
+#[tokio::test]
+async fn every_answer_tells_its_age_epoch_and_source() {
+    let place = Place::new();
+    let kubelet = place.simulator(|_| {}).await;
+    let proxy = place.start(&[]).await;
+    for method in [LIST, ALLOCATABLE, ALPHA_LIST] {
+        let reply = place.call(method, |_| {}).await;
+        reply.assert_ok(&reply.body);
+        assert_eq!(label(&reply, "podresources-source"), Some("kubelet"), "{method}");
+        assert_eq!(label(&reply, "podresources-stale"), None, "{method}");
+        assert!(age(&reply) < Duration::from_hours(1), "{method}");
+    }
+    let before = label(&place.call(LIST, |_| {}).await, "podresources-epoch").unwrap().to_owned();
+    kubelet.add_some_pod().await.unwrap();
+    let after = label(&place.call(LIST, |_| {}).await, "podresources-epoch").unwrap().to_owned();
+    let (instance, epoch) = before.split_once('-').unwrap();
+    let (same, later) = after.split_once('-').unwrap();
+    assert_eq!(instance, same);
+    assert!(later.parse::<u64>().unwrap() > epoch.parse::<u64>().unwrap(), "{before}, {after}");
+    proxy.stop().await;
+}
+
+#[tokio::test]
+async fn a_max_age_of_zero_forces_a_capture_and_a_generous_one_does_not() {
+    let place = Place::new();
+    let kubelet = place.simulator(|_| {}).await;
+    // Nothing but requests causes a capture once the start has settled.
+    let proxy = place.start(&["--refresh-interval", "1h"]).await;
+    proxy.ready().await;
+    for (path, method) in [(LIST, Method::List), (ALLOCATABLE, Method::Allocatable), (ALPHA_LIST, Method::AlphaList)] {
+        place.call(path, |_| {}).await;
+        for _ in 0..5 {
+            let before = kubelet.calls(method);
+            let reply = place.call(path, with("podresources-max-age", "0s")).await;
+            reply.assert_ok(&reply.body);
+            assert!(kubelet.calls(method) > before, "{path} was not captured anew");
+        }
+    }
+    let before = kubelet.calls(Method::List);
+    for _ in 0..50 {
+        let reply = place.call(LIST, with("podresources-max-age", "1h")).await;
+        assert!(age(&reply) < Duration::from_hours(1));
+    }
+    // The captures that settle the start, at most.
+    assert!(kubelet.calls(Method::List) <= before + 3, "{} captures", kubelet.calls(Method::List) - before);
+    let (code, text) = place.call(LIST, with("podresources-max-age", "soon")).await.error();
+    assert_eq!(code, Code::InvalidArgument);
+    assert!(text.contains("\"soon\"") && text.contains("500ms, 5s, 1m"), "{text}");
+    proxy.stop().await;
+}
+
+#[tokio::test]
+async fn without_the_kubelet_answers_are_marked_then_refused_and_fresh_again_when_it_is_back() {
+    let place = Place::new();
+    let kubelet = place.simulator(|_| {}).await;
+    let proxy = place.start(&["--max-stale", "1s"]).await;
+    proxy.ready().await;
+    let good = place.call(LIST, |_| {}).await;
+    let pod = kubelet.node().pods().next().unwrap().key.clone();
+
+    kubelet.stop().await;
+    let stale = place.call(LIST, |_| {}).await;
+    stale.assert_ok(&good.body);
+    assert_eq!(label(&stale, "podresources-stale"), Some("true"));
+    let mut refused = None;
+    eventually("--max-stale is over", async || {
+        let reply = place.call(LIST, |_| {}).await;
+        let expired = reply.body.is_empty();
+        if expired {
+            refused = Some(reply.error());
+        } else {
+            assert_eq!(label(&reply, "podresources-stale"), Some("true"));
+        }
+        expired
+    })
+    .await;
+    let (code, text) = refused.unwrap();
+    assert_eq!(code, Code::Unavailable);
+    assert!(text.starts_with("podresources-proxy: the kubelet cannot be reached since 2"), "{text}");
+    assert!(text.contains(", longer than --max-stale 1s: nobody listens on "), "{text}");
+    assert_eq!(place.call(GET, of_pod(&pod.namespace, &pod.name)).await.error().0, Code::Unavailable);
+
+    kubelet.start_again().await.unwrap();
+    kubelet.reach(Stage::Whole).await;
+    let fresh = place.call(LIST, |_| {}).await;
+    fresh.assert_ok(&fresh.body);
+    assert_eq!(label(&fresh, "podresources-stale"), None);
+    assert_eq!(fresh.body.len(), good.body.len());
+    proxy.stop().await;
+}
+
+#[tokio::test]
+async fn not_found_is_not_said_while_the_kubelet_is_away() {
+    let place = Place::new();
+    let kubelet = place.simulator(|_| {}).await;
+    let proxy = place.start(&[]).await;
+    proxy.ready().await;
+    kubelet.stop().await;
+    let (code, text) = place.call(GET, of_pod("nowhere", "nobody")).await.error();
+    assert_eq!(code, Code::Unavailable);
+    assert!(text.contains("and the last good snapshot does not have this pod: nobody listens on "), "{text}");
+    proxy.stop().await;
+}
+
+#[tokio::test]
+async fn a_hanging_kubelet_is_waited_for_until_the_clients_own_deadline() {
+    let place = Place::new();
+    let kubelet = place.simulator(|_| {}).await;
+    let proxy = place.start(&[]).await;
+    proxy.ready().await;
+    kubelet.hang(true);
+    // A change that the proxy sees; the pod is there when this returns.
+    kubelet.add_some_pod().await.unwrap();
+    let (code, text) = place.call(LIST, with("grpc-timeout", "700m")).await.error();
+    assert_eq!(code, Code::Unavailable);
+    assert!(text.starts_with("podresources-proxy: no answer newer than the last change within 70"), "{text}");
+    assert!(text.contains(" is under way at the kubelet"), "{text}");
+    kubelet.hang(false);
+    let fresh = place.call(LIST, |_| {}).await;
+    fresh.assert_ok(&fresh.body);
+    proxy.stop().await;
+}
