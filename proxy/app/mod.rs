@@ -106,11 +106,12 @@ impl App {
         let replace = self.config.serve.socket.replace;
         let grace = self.config.serve.serving.limits.grace;
         let stop = CancellationToken::new();
+        // After the last call: some of those in flight wait for a capture.
+        let refreshing_stop = CancellationToken::new();
         let admin_stop = CancellationToken::new();
 
         let readiness = admin::Readiness::new();
         let first_capture = readiness.latch("first capture");
-        first_capture.because("the kubelet has not answered a first List yet");
         let published = readiness.latch("socket in place");
         let heartbeats = admin::Heartbeats::new(tokio::time::Instant::now());
         let mut refreshing = refreshing::start(
@@ -119,7 +120,7 @@ impl App {
             self.epoch.clone(),
             self.dirs.clone(),
             heartbeats.promise("refresher", REFRESHER_BEAT, tokio::time::Instant::now()),
-            stop.clone(),
+            refreshing_stop.clone(),
         )
         .map_err(|source| Error::Part { part: "the refresher's thread", source })?;
         let mut serving = self.socket.serve(self.handle.clone(), stop.clone())?;
@@ -135,12 +136,12 @@ impl App {
         let work = async {
             // In place of a living one only once it can be answered from; else at once, so that clients find it and wait there.
             if replace {
-                handle.first_capture().await;
+                report::until_first_capture(&handle, &first_capture).await;
             }
             serving.publish()?;
             published.open();
             tracing::info!(socket = %self.config.serve.socket.path.display(), "serving v1 and v1alpha1 PodResourcesLister");
-            handle.first_capture().await;
+            report::until_first_capture(&handle, &first_capture).await;
             first_capture.open();
             report::first_capture(&handle);
             serving.taken_over().await;
@@ -158,6 +159,7 @@ impl App {
         }
         stop.cancel();
         serving.drained().await;
+        refreshing_stop.cancel();
         admin_stop.cancel();
         // Joining blocks, and there is nothing left to do beside it.
         admin.join();

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::{Config, metrics};
 use crate::admin::status::{ChangeSource, Clients, Freshness, Rights, Snapshot, Source, Status, Timestamp, Upstream};
-use crate::admin::{Heartbeats, LogLevel, Metrics, Parts, Readiness};
+use crate::admin::{Heartbeats, Latch, LogLevel, Metrics, Parts, Readiness};
 use crate::change::KubeletDirs;
 use crate::grpc::Code;
 use crate::refresh::{CALLS, Handle, Reach};
@@ -127,6 +127,18 @@ impl Reporter {
             accepted: stats.connections_accepted(),
             refused: stats.connections_over_limit() + stats.connections_out_of_descriptors(),
             requests: methods.chain([("other".to_owned(), of(None))]).collect(),
+        }
+    }
+}
+
+/// Waits for something to serve; meanwhile readiness says what keeps it from coming.
+pub(super) async fn until_first_capture(handle: &Handle, latch: &Latch) {
+    const LOOK: Duration = Duration::from_millis(100);
+    loop {
+        let error = handle.last_error().map(|error| format!(": {error}")).unwrap_or_default();
+        latch.because(format!("the kubelet has not answered a first List yet{error}"));
+        if timeout(LOOK, handle.first_capture()).await.is_ok() {
+            return;
         }
     }
 }

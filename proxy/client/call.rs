@@ -1,12 +1,13 @@
 //! The calls: raw bytes for who passes them on, typed messages for who reads them.
 
+use std::error::Error;
+use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::Uri;
 use http::uri::PathAndQuery;
 use prost::Message;
-use thiserror::Error;
 use tonic::client::Grpc;
 use tonic::codec::Codec;
 use tonic::{Code, Request, Response};
@@ -34,7 +35,7 @@ pub mod method {
 }
 
 /// Why a call brought no reply.
-#[derive(Debug, Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// The server's own answer, as it sent it.
     #[error("{0}")]
@@ -48,9 +49,33 @@ pub enum CallError {
         /// The limit, in bytes.
         max: usize,
     },
+    /// The reply ended within its message, or before it.
+    #[error("the reply ended before its message was whole")]
+    CutOff,
+    /// The reply ended without a status (`grpc-status`), so nobody can say that it is whole.
+    #[error("the reply ended without a status")]
+    NoStatus,
     /// The connection broke, or the server broke the protocol's rules.
     #[error("the connection failed")]
-    Transport(#[source] Box<tonic::Status>),
+    Transport(#[source] TransportError),
+}
+
+/// What tonic says of a broken connection: its text alone, where tonic's own would add its insides.
+#[derive(Debug)]
+pub struct TransportError(Box<tonic::Status>);
+
+// === impl TransportError ===
+
+impl fmt::Display for TransportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.message())
+    }
+}
+
+impl Error for TransportError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
+    }
 }
 
 // === impl Connection ===
@@ -135,8 +160,14 @@ impl Connection {
 
     /// tonic puts everything into one type. What came from the server has no source; what went wrong on the way has one.
     fn explain(&self, status: tonic::Status) -> CallError {
-        if std::error::Error::source(&status).is_some() {
-            CallError::Transport(Box::new(status))
+        // What tonic finds missing it says in the server's place.
+        let says = |code, text| status.code() == code && status.message().starts_with(text);
+        if status.source().is_some() {
+            CallError::Transport(TransportError(Box::new(status)))
+        } else if says(Code::Internal, "Missing response message.") {
+            CallError::CutOff
+        } else if says(Code::Unknown, "protocol error: missing grpc-status trailer") {
+            CallError::NoStatus
         } else if status.code() == Code::OutOfRange && status.message().starts_with("Error, decoded message length too large") {
             CallError::TooLarge { max: self.limits.max_reply }
         } else {

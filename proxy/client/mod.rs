@@ -10,7 +10,7 @@ mod first_frame;
 mod path;
 mod raw;
 
-pub use call::{CallError, method};
+pub use call::{CallError, TransportError, method};
 pub use channel::Channel;
 pub use connect::{ConnectError, Connection, Limits};
 pub use path::{PathError, SocketPath};

@@ -16,6 +16,7 @@ use super::handle::Forwarded;
 use super::view::Reach;
 use crate::answer::{Answer, Freshness, Source};
 use crate::grpc::{Code, Status, frame_message};
+use crate::snapshot::PodList;
 use crate::source::{Call, Failure, Upstream};
 
 /// Gets under way at once; more wait.
@@ -84,6 +85,11 @@ async fn fly<U: Upstream>(shared: Arc<Shared>, upstream: U, budget: Rc<RefCell<B
         let reply = upstream.call(Call::Get { namespace, name }).await;
         shared.stats.called(2, &reply);
         match reply {
+            // The pod has the tag that it has in List, so the reply reads as a List of one.
+            Ok(message) if PodList::build(&message).is_err() => {
+                shared.stats.malformed.add();
+                break Err(unusable("it does not parse"));
+            }
             Ok(message) => match frame_message(&message) {
                 Some(framed) => {
                     let freshness = Freshness { age: begun.elapsed(), epoch, source: Source::Kubelet, stale: false };
@@ -93,6 +99,7 @@ async fn fly<U: Upstream>(shared: Arc<Shared>, upstream: U, budget: Rc<RefCell<B
             },
             Err(Failure::Answered(status)) if is_off(&status) => break Ok(Forwarded::Off),
             Err(Failure::Answered(status)) => break Err(status),
+            Err(Failure::Broken(text)) => break Err(unusable(&text)),
             Err(Failure::TooLarge(text)) => break Err(Status::new(Code::ResourceExhausted, text)),
             Err(failure @ (Failure::Unreachable(_) | Failure::Lost(_))) => {
                 if let Reach::Down { epoch, .. } = shared.view.load().reach
@@ -113,6 +120,10 @@ async fn fly<U: Upstream>(shared: Arc<Shared>, upstream: U, budget: Rc<RefCell<B
         let _gone = job.reply.send(result.clone());
     }
     pod
+}
+
+fn unusable(why: &str) -> Status {
+    Status::new(Code::Unavailable, format!("podresources-proxy: the kubelet's reply to Get cannot be used: {why}"))
 }
 
 fn is_off(status: &Status) -> bool {

@@ -13,6 +13,7 @@ mod refresher;
 mod restart;
 mod schedule;
 mod stats;
+mod trouble;
 mod view;
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -16,6 +16,7 @@ use super::gets;
 use super::handle::Handle;
 use super::restart::DeviceGrace;
 use super::schedule::Schedule;
+use super::trouble::{Step, Troubles};
 use super::view::{Part, Reach, View};
 use super::{Config, Shared, gets::Job};
 use crate::change::Epoch;
@@ -46,6 +47,7 @@ pub struct Refresher<U> {
     list_gate: Gate,
     allocatable_gate: Gate,
     alpha_gate: Gate,
+    troubles: Troubles,
     /// The epoch, and the count of changes to the socket, up to which changes have been noted.
     noted: (u64, u64),
     list: ListLane,
@@ -89,6 +91,7 @@ impl<U: Upstream> Refresher<U> {
             list_gate: Gate::open(now),
             allocatable_gate: Gate::open(now),
             alpha_gate: Gate::open(now),
+            troubles: Troubles::default(),
             noted: (0, 0),
             list: ListLane::default(),
             alpha: ListLane::default(),
@@ -162,7 +165,10 @@ impl<U: Upstream> Refresher<U> {
     }
 
     async fn idle(&self, until: Instant) {
-        self.doing(|| "idle".to_owned());
+        self.shared.note(|activity| {
+            let doing = if activity.last_error.is_some() { "waiting to ask the kubelet again" } else { "idle" };
+            doing.clone_into(&mut activity.doing);
+        });
         tokio::select! {
             () = sleep_until(until) => {}
             () = self.shared.epoch.bumped() => {}
@@ -180,8 +186,9 @@ impl<U: Upstream> Refresher<U> {
     /// One flight: what is wanted or due, one call after the other.
     async fn fly(&mut self, urgency: Urgency) {
         if let Err(failure) = self.connect().await {
-            return self.connection_failed(&failure);
+            return self.connection_failed(Step::Connecting, &failure);
         }
+        self.went_well(Step::Connecting);
         if !self.take_budget(urgency).await {
             return;
         }
@@ -192,7 +199,7 @@ impl<U: Upstream> Refresher<U> {
         if (due && self.list_gate.opens <= now) || self.wanted(Lane::List) {
             paid = false;
             let captured = self.capture_list().await;
-            if !self.passed(captured, |refresher| &mut refresher.list_gate) {
+            if !self.passed(captured, Step::List) {
                 return;
             }
         }
@@ -201,7 +208,7 @@ impl<U: Upstream> Refresher<U> {
         if (changed || timer || self.wanted(Lane::Allocatable)) && self.allocatable_gate.opens <= now {
             self.pay(&mut paid, urgency).await;
             let captured = self.capture_allocatable().await;
-            if !self.passed(captured, |refresher| &mut refresher.allocatable_gate) {
+            if !self.passed(captured, Step::Allocatable) {
                 return;
             }
         }
@@ -209,7 +216,7 @@ impl<U: Upstream> Refresher<U> {
         if (self.wanted(Lane::AlphaList) || (due && asked_lately)) && self.alpha_gate.opens <= now {
             self.pay(&mut paid, urgency).await;
             let captured = self.capture_alpha().await;
-            self.passed(captured, |refresher| &mut refresher.alpha_gate);
+            self.passed(captured, Step::AlphaList);
         } else if !asked_lately {
             self.forget_alpha();
         }
@@ -410,27 +417,37 @@ impl<U: Upstream> Refresher<U> {
 
     /// Whether a step of a flight went well, so that the next may follow. A call's own failure shuts that call's gate alone: one that
     /// always fails must not keep the others from being made.
-    fn passed(&mut self, captured: Result<(), Failure>, gate: impl FnOnce(&mut Self) -> &mut Gate) -> bool {
+    fn passed(&mut self, captured: Result<(), Failure>, step: Step) -> bool {
         match captured {
             Ok(()) => {
-                *gate(self) = Gate::open(Instant::now());
+                *self.gate_of(step) = Gate::open(Instant::now());
                 self.gate.backoff.reset();
+                self.went_well(step);
                 true
             }
             Err(failure @ (Failure::Unreachable(_) | Failure::Lost(_) | Failure::RateLimited)) => {
-                self.connection_failed(&failure);
+                self.connection_failed(step, &failure);
                 false
             }
             Err(failure) => {
-                self.tell(&failure);
-                gate(self).shut(Instant::now());
+                self.tell(step, &failure);
+                self.gate_of(step).shut(Instant::now());
                 true
             }
         }
     }
 
-    fn connection_failed(&mut self, failure: &Failure) {
-        self.tell(failure);
+    const fn gate_of(&mut self, step: Step) -> &mut Gate {
+        match step {
+            Step::Connecting => &mut self.gate,
+            Step::List => &mut self.list_gate,
+            Step::Allocatable => &mut self.allocatable_gate,
+            Step::AlphaList => &mut self.alpha_gate,
+        }
+    }
+
+    fn connection_failed(&mut self, step: Step, failure: &Failure) {
+        self.tell(step, failure);
         let now = Instant::now();
         let pause = self.gate.shut(now);
         self.schedule.put_off(now + pause);
@@ -444,21 +461,24 @@ impl<U: Upstream> Refresher<U> {
     }
 
     /// Says once what went wrong.
-    fn tell(&self, failure: &Failure) {
-        let text = failure.to_string();
-        let known = self.shared.activity().last_error.as_deref() == Some(&text);
-        if !known && !matches!(failure, Failure::Unreachable(_)) {
+    fn tell(&mut self, step: Step, failure: &Failure) {
+        if !self.troubles.met(step, failure) {
+            tracing::debug!(error = %failure, "asking the kubelet failed again");
+        } else if !matches!(failure, Failure::Unreachable(_)) {
             tracing::warn!(error = %failure, "asking the kubelet failed; it is asked again");
         }
-        self.shared.note(|activity| activity.last_error = Some(text));
+        self.shared.note(|activity| activity.last_error = Some(failure.to_string()));
+    }
+
+    fn went_well(&mut self, step: Step) {
+        if self.troubles.over(step) {
+            self.shared.note(|activity| activity.last_error = None);
+        }
     }
 
     fn malformed(&self, call: &str, error: &crate::snapshot::Malformed) -> Failure {
         self.shared.stats.malformed.add();
-        Failure::Answered(Status::new(
-            Code::Internal,
-            format!("{call} with a reply that does not parse ({error}); it is not published"),
-        ))
+        Failure::Broken(format!("the kubelet answered {call} with a reply that does not parse ({error}); it is not published"))
     }
 
     fn count_change(&self, same: bool) {
@@ -468,10 +488,7 @@ impl<U: Upstream> Refresher<U> {
 
     fn note_kept(&self) {
         let kept = self.list.kept();
-        self.shared.note(|activity| {
-            activity.kept = kept;
-            activity.last_error = None;
-        });
+        self.shared.note(|activity| activity.kept = kept);
     }
 
     fn doing(&self, what: impl FnOnce() -> String) {

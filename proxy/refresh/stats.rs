@@ -8,7 +8,7 @@ use crate::source::Failure;
 pub const CALLS: [&str; 4] = ["List", "GetAllocatableResources", "Get", "v1alpha1/List"];
 
 /// How they end, as indexes into each of [`Stats::calls`].
-pub const RESULTS: [&str; 7] = ["ok", "unreachable", "lost", "late", "rate_limited", "too_large", "error"];
+pub const RESULTS: [&str; 8] = ["ok", "unreachable", "lost", "late", "rate_limited", "too_large", "error", "broken"];
 
 /// Monotonic counters.
 #[derive(Debug, Default)]
@@ -50,6 +50,7 @@ impl Stats {
             Err(Failure::RateLimited) => 4,
             Err(Failure::TooLarge(_)) => 5,
             Err(Failure::Answered(_)) => 6,
+            Err(Failure::Broken(_)) => 7,
         };
         self.calls[call][result].add();
     }

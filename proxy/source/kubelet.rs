@@ -88,7 +88,10 @@ impl Upstream for Kubelet {
             Err(CallError::Status(status)) if status.code == Code::ResourceExhausted => Err(Failure::RateLimited),
             Err(CallError::Status(status)) => Err(Failure::Answered(status)),
             Err(CallError::Deadline(after)) => Err(Failure::Late(after)),
-            Err(error @ CallError::TooLarge { .. }) => Err(Failure::TooLarge(error.to_string())),
+            Err(CallError::TooLarge { max }) => {
+                Err(Failure::TooLarge(format!("the reply is larger than {max} bytes; raise --max-reply if that is no mistake")))
+            }
+            Err(error @ (CallError::CutOff | CallError::NoStatus)) => Err(Failure::Broken(error.to_string())),
             Err(error @ CallError::Transport(_)) => Err(Failure::Lost(chain(&error))),
         }
     }

@@ -47,6 +47,9 @@ pub enum Failure {
     /// The reply is larger than we take.
     #[error("{0}")]
     TooLarge(String),
+    /// The reply is not one whole message, or does not parse.
+    #[error("{0}")]
+    Broken(String),
     /// The kubelet's own answer is an error.
     #[error("the kubelet answered {0}")]
     Answered(Status),
