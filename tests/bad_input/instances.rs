@@ -22,10 +22,9 @@ async fn a_second_one_without_replace_is_refused_and_the_first_goes_on() {
     let first = place.start(&[]).await;
     first.ready().await;
     let socket = inode(&place);
-    for (flags, said) in [
-        (vec![], "the admin socket "),
-        (vec!["--admin-socket", "off"], "kubelet.sock is served by a living process (process "),
-    ] {
+    for (flags, said) in
+        [(vec![], "the admin socket "), (vec!["--admin-socket", "off"], "kubelet.sock is served by a living process (process ")]
+    {
         let mut second = place.spawn(place.run(&flags));
         assert_eq!(second.ended().await.code(), Some(1));
         let log = second.log();

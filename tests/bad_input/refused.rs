@@ -137,7 +137,8 @@ fn a_socket_path_too_long_for_the_kernel_is_refused_whosever_it_is() {
         [("--kubelet-socket", "upstream.socket"), ("--listen-socket", "listen.socket"), ("--admin-socket", "admin.socket")]
     {
         let said = refusal(64, &[flag, &long]);
-        let expected = format!("does not fit `{key}`: {long:?} has 118 bytes, a socket's path can have 107; choose a shorter directory");
+        let expected =
+            format!("does not fit `{key}`: {long:?} has 118 bytes, a socket's path can have 107; choose a shorter directory");
         assert!(said.contains(&expected), "{said}");
     }
 }
@@ -193,7 +194,10 @@ fn a_full_and_a_read_only_file_system_are_told_apart() {
     fs::create_dir(place.path("proxy")).unwrap();
     for (options, expected) in [
         // Its root directory takes the one inode.
-        ("nr_inodes=1", "no space left (No space left on device (os error 28)); free some (bytes or inodes) or choose a path on another"),
+        (
+            "nr_inodes=1",
+            "no space left (No space left on device (os error 28)); free some (bytes or inodes) or choose a path on another",
+        ),
         ("ro", "the file system is read-only; mount it read-write or choose another path"),
     ] {
         let inner = place.run(&[]);

@@ -24,12 +24,13 @@ fn warnings(proxy: &Proxy, text: &str) -> usize {
 
 /// A List that must wait for a capture: what is said when none succeeds in time.
 async fn waited_in_vain(place: &Place) -> String {
-    let (code, text) = place.call(LIST, |request| {
-        with("podresources-max-age", "0s")(request);
-        with("grpc-timeout", "400m")(request);
-    })
-    .await
-    .error();
+    let (code, text) = place
+        .call(LIST, |request| {
+            with("podresources-max-age", "0s")(request);
+            with("grpc-timeout", "400m")(request);
+        })
+        .await
+        .error();
     assert_eq!(code, Code::Unavailable, "{text}");
     text
 }
@@ -136,12 +137,13 @@ async fn the_kubelets_rate_limit_is_waited_out_and_never_passed_on() {
     kubelet.fail(Fault::new(limited()).always());
     kubelet.add_some_pod().await.unwrap();
     for method in [LIST, ALLOCATABLE] {
-        let (code, text) = place.call(method, |request| {
-            with("podresources-max-age", "0s")(request);
-            with("grpc-timeout", "400m")(request);
-        })
-        .await
-        .error();
+        let (code, text) = place
+            .call(method, |request| {
+                with("podresources-max-age", "0s")(request);
+                with("grpc-timeout", "400m")(request);
+            })
+            .await
+            .error();
         assert_eq!(code, Code::Unavailable, "{method}");
         assert!(text.contains("the kubelet's rate limit is used up"), "{text}");
     }

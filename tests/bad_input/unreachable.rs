@@ -72,7 +72,8 @@ async fn a_file_in_the_kubelets_sockets_place_is_called_what_it_is() {
     let place = Place::new();
     fs::write(place.kubelet(), "").unwrap();
     let proxy = place.start(&[]).await;
-    assert_waits(&place, &proxy, "DIR/kubelet/pod-resources/kubelet.sock is not a socket; give the path of the socket itself").await;
+    assert_waits(&place, &proxy, "DIR/kubelet/pod-resources/kubelet.sock is not a socket; give the path of the socket itself")
+        .await;
     fs::remove_file(place.kubelet()).unwrap();
     assert_works_once_it_is_there(&place, proxy).await;
 }
@@ -91,7 +92,8 @@ async fn without_permission_on_the_kubelets_socket_it_says_who_decides() {
     let command = as_somebody(&place, &place.run(&[]), &["proxy", "admin"]);
     let proxy = place.spawn(command);
     eventually("the socket is in place", async || place.listen().exists()).await;
-    assert_waits(&place, &proxy, "permission denied on DIR/kubelet/pod-resources/kubelet.sock; its owner, group and mode decide").await;
+    assert_waits(&place, &proxy, "permission denied on DIR/kubelet/pod-resources/kubelet.sock; its owner, group and mode decide")
+        .await;
     // No event tells of a new mode; the proxy looks again by itself.
     fs::set_permissions(place.kubelet(), Permissions::from_mode(0o666)).unwrap();
     proxy.ready().await;

@@ -36,13 +36,9 @@ pub(crate) fn greeting() -> Vec<u8> {
 /// Headers of a call, each a literal without index (RFC 7541, 6.2.2).
 pub(crate) fn head(stream: u32, path: &str, authority: &str) -> Vec<u8> {
     let mut block = Vec::new();
-    for (name, value) in [
-        (":method", "POST"),
-        (":scheme", "http"),
-        (":path", path),
-        (":authority", authority),
-        ("content-type", "application/grpc"),
-    ] {
+    for (name, value) in
+        [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", authority), ("content-type", "application/grpc")]
+    {
         block.push(0);
         for text in [name, value] {
             block.push(u8::try_from(text.len()).unwrap());

@@ -10,7 +10,7 @@ use tokio::net::UnixStream;
 
 use crate::client::{Client, LIST};
 use crate::fake::{Fake, Running, eventually, framed};
-use crate::frames::{DATA, END_STREAM, PREFACE, call, frame, frames, greeting, head, replay};
+use crate::frames::{DATA, Frame, PREFACE, call, frame, frames, greeting, head, replay};
 
 const RST_STREAM: u8 = 3;
 const GOAWAY: u8 = 7;

@@ -140,7 +140,8 @@ async fn a_dense_nodes_reply_is_as_long_as_a_real_one() {
 async fn a_sick_device_leaves_allocatable_and_stays_with_its_pod() {
     let lab = Lab::start(|_| {}).await;
     let mut client = lab.client().await;
-    let held = client.list().await.pod_resources.into_iter().flat_map(|pod| pod.containers).find_map(|c| c.devices.into_iter().next());
+    let held =
+        client.list().await.pod_resources.into_iter().flat_map(|pod| pod.containers).find_map(|c| c.devices.into_iter().next());
     let id = held.expect("some pod holds a device").device_ids[0].clone();
     let offers = |reply: &v1::AllocatableResourcesResponse| reply.devices.iter().any(|device| device.device_ids[0] == id);
     assert!(offers(&client.allocatable().await));
