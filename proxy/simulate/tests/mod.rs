@@ -141,11 +141,8 @@ fn cases() -> PathBuf {
 }
 
 /// A restart that is soon over and still has its parts.
-const QUICK: RestartTimes = RestartTimes {
-    down: Duration::from_millis(60),
-    empty: Duration::from_millis(60),
-    devices: Duration::from_millis(60),
-};
+const QUICK: RestartTimes =
+    RestartTimes { down: Duration::from_millis(60), empty: Duration::from_millis(60), devices: Duration::from_millis(60) };
 
 /// A restart that goes on only by [`Simulator::advance`].
 const HELD: RestartTimes =

@@ -56,7 +56,8 @@ fn holders(node: &Node) -> HashMap<String, PodKey> {
 
 /// Held and free CPUs and memory together are the node's.
 fn check_sums(node: &Node, whole: &Node) {
-    let held: HashSet<_> = node.holders().flat_map(|pod| pod.containers.iter().flat_map(|c| &c.cpus).chain(&pod.cpus)).copied().collect();
+    let held: HashSet<_> =
+        node.holders().flat_map(|pod| pod.containers.iter().flat_map(|c| &c.cpus).chain(&pod.cpus)).copied().collect();
     let free: HashSet<_> = node.shared_pool().into_iter().collect();
     assert!(held.is_disjoint(&free), "an exclusive CPU is in the shared pool");
     assert_eq!(held.union(&free).copied().collect::<HashSet<_>>(), whole.shared_pool().into_iter().collect());
