@@ -57,7 +57,7 @@ pub(super) struct Workload {
     /// Resources by name, each as often as there are devices of it.
     resources: Vec<&'static str>,
     pod_level: bool,
-    /// The next StatefulSet ordinal.
+    /// The next `StatefulSet` ordinal.
     ordinal: usize,
 }
 
@@ -125,7 +125,7 @@ impl Workload {
     }
 }
 
-/// A finished run of a CronJob.
+/// A finished run of a `CronJob`.
 pub(super) fn finished_job(rng: &mut impl Rng) -> PodRequest {
     let key = PodKey::new("batch", format!("nightly-backup-{}-{}", rng.random_range(29_000_000..30_000_000), suffix(5, rng)));
     PodRequest { key, containers: vec![ContainerRequest::named("backup")], pod_cpus: 0, pod_memory: 0 }

@@ -185,7 +185,7 @@ async fn the_same_seed_makes_the_same_node_and_another_one_another() {
         let mut pods: Vec<_> = client.list().await.pod_resources.into_iter().map(canonical).collect();
         pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
         let mut allocatable = client.allocatable().await;
-        allocatable.devices.sort_by(|a, b| a.encode_to_vec().cmp(&b.encode_to_vec()));
+        allocatable.devices.sort_by_key(Message::encode_to_vec);
         allocatable.cpu_ids.sort_unstable();
         (pods, allocatable.devices, allocatable.cpu_ids)
     };
