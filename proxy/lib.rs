@@ -7,7 +7,7 @@ pub mod client;
 pub mod grpc;
 pub mod proto;
 
-#[cfg(feature = "server")]
+#[cfg(any(feature = "server", feature = "cli"))]
 pub mod admin;
 #[cfg(feature = "server")]
 pub mod answer;
@@ -15,6 +15,8 @@ pub mod answer;
 pub mod app;
 #[cfg(feature = "server")]
 pub mod change;
+#[cfg(feature = "server")]
+pub mod kubepods;
 #[cfg(feature = "server")]
 pub mod refresh;
 #[cfg(feature = "server")]
@@ -25,8 +27,10 @@ pub mod simulate;
 pub mod snapshot;
 #[cfg(feature = "server")]
 pub mod source;
+#[cfg(feature = "server")]
+mod sys;
 
 #[cfg(feature = "cli")]
 pub mod cli;
-#[cfg(feature = "cli")]
+#[cfg(any(feature = "server", feature = "cli"))]
 pub mod config;

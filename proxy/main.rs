@@ -1,3 +1,7 @@
 //! The `podresources-proxy` command.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    podresources_proxy::cli::main()
+}

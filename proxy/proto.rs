@@ -18,3 +18,6 @@ pub mod v1 {
 pub mod v1alpha1 {
     tonic::include_proto!("v1alpha1");
 }
+
+/// The descriptors of everything here, as an encoded `google.protobuf.FileDescriptorSet`.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/podresources.binpb"));

@@ -1,1 +1,141 @@
-//! See docs/ARCHITECTURE.md.
+//! What the proxy is told to do: [`Config`], a struct of sub-configs, one for each part.
+//!
+//! What a user types is another matter: [`setting`] is the one table of settings, [`args`], [`environment`] and [`file`] read them, and
+//! [`resolve`] turns them into a [`Config`]. Nothing here touches the system save [`load`] (files) and the look-up of users and groups.
+
+#[cfg(feature = "cli")]
+pub mod args;
+#[cfg(feature = "cli")]
+mod check;
+#[cfg(feature = "cli")]
+pub mod environment;
+#[cfg(feature = "cli")]
+mod error;
+#[cfg(feature = "cli")]
+pub mod file;
+#[cfg(feature = "cli")]
+mod load;
+#[cfg(feature = "cli")]
+mod resolve;
+#[cfg(feature = "cli")]
+pub mod setting;
+#[cfg(feature = "cli")]
+mod show;
+#[cfg(all(test, feature = "cli"))]
+mod tests;
+#[cfg(feature = "cli")]
+mod value;
+
+use std::net::SocketAddr;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[cfg(feature = "cli")]
+pub use {
+    error::{ConfigError, ConfigErrors, Origin},
+    load::{DEFAULT_FILE, check as check_file, load},
+    resolve::{Place, Resolved, resolve},
+};
+
+#[cfg(feature = "cli")]
+pub(crate) use value::log_level;
+
+use crate::client::SocketPath;
+
+/// Everything that `run` goes by.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Where answers come from.
+    pub upstream: Upstream,
+    /// The socket that clients call.
+    pub listen: Listen,
+    /// Health, metrics, status.
+    pub admin: Admin,
+    /// What is logged, and how.
+    pub log: Log,
+    /// Stand a built-in dense node behind the proxy in place of a kubelet.
+    pub demo: bool,
+}
+
+/// Where answers come from, and what may be asked of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Upstream {
+    /// The kubelet's podresources socket.
+    pub socket: SocketPath,
+    /// The kubelet's root directory: its state files are below it.
+    pub kubelet_dir: PathBuf,
+    /// The largest reply taken from the kubelet, in bytes.
+    pub max_reply: usize,
+    /// Calls a second in the long run.
+    pub rate: f64,
+    /// Calls at once after a quiet time.
+    pub burst: NonZeroU32,
+    /// How old an answer may be while the kubelet cannot be reached.
+    pub max_stale: Duration,
+    /// How long a restarted kubelet may take to name again a pod that it had, where the pod's cgroup cannot be seen.
+    pub restart_settle: Duration,
+    /// The slow timer, for changes that no event shows.
+    pub refresh_interval: Duration,
+    /// The kubelet's log directory: its names say which cgroup is which pod.
+    pub pod_logs_dir: PathBuf,
+    /// Where the cgroup file systems are mounted.
+    pub cgroup_root: PathBuf,
+    /// Which source is asked.
+    pub source: Source,
+}
+
+/// Which source is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The kubelet, where there is one.
+    Auto,
+    /// The kubelet, whether there is one yet or not.
+    Kubelet,
+}
+
+/// The socket that clients call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listen {
+    /// Its path.
+    pub socket: SocketPath,
+    /// Its permission bits.
+    pub mode: u32,
+    /// Its owner's uid; `None`: the process's own.
+    pub owner: Option<u32>,
+    /// Its group's gid; `None`: the process's own.
+    pub group: Option<u32>,
+    /// Take the socket over from a living process.
+    pub replace: bool,
+    /// How long requests in flight may take to finish after SIGTERM.
+    pub grace: Duration,
+    /// At most so many serving threads; `None`: one for each CPU that the process may use.
+    pub threads: Option<NonZeroUsize>,
+}
+
+/// Health, metrics, status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admin {
+    /// Address of `/healthz`, `/readyz`, `/metrics`; `None`: off.
+    pub address: Option<SocketAddr>,
+    /// The Unix socket for root alone; `None`: off.
+    pub socket: Option<SocketPath>,
+}
+
+/// What is logged, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Log {
+    /// How a line looks.
+    pub format: LogFormat,
+    /// Which lines: a level, or `tracing` directives such as `info,podresources_proxy::refresh=debug`.
+    pub level: String,
+}
+
+/// How a log line looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}

@@ -1,1 +1,72 @@
-//! See docs/ARCHITECTURE.md.
+//! Where answers come from. A source is asked by [`crate::refresh`] alone, and knows nothing of epochs or clients.
+
+mod kubelet;
+
+use std::future::Future;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::grpc::Status;
+
+pub use kubelet::Kubelet;
+
+/// One call to the kubelet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call<'a> {
+    /// `v1` List.
+    List,
+    /// `v1` GetAllocatableResources.
+    Allocatable,
+    /// `v1` Get.
+    Get {
+        /// The pod's namespace.
+        namespace: &'a str,
+        /// The pod's name.
+        name: &'a str,
+    },
+    /// `v1alpha1` List.
+    AlphaList,
+}
+
+/// Why a call brought no reply.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// Nobody can be reached at the socket: no such file, nobody listens, no permission. Nothing was asked.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The connection broke, or was never quite made. The call may be made again.
+    #[error("{0}")]
+    Lost(String),
+    /// No reply in time.
+    #[error("no reply within {}", humantime::format_duration(*.0))]
+    Late(Duration),
+    /// The kubelet's rate limit, which is one for everybody. The call may be made again, later.
+    #[error("the kubelet's rate limit is used up")]
+    RateLimited,
+    /// The reply is larger than we take.
+    #[error("{0}")]
+    TooLarge(String),
+    /// The kubelet's own answer is an error.
+    #[error("the kubelet answered {0}")]
+    Answered(Status),
+}
+
+/// A kubelet, or what stands for one in a test.
+pub trait Upstream: Clone + 'static {
+    /// Makes sure of a connection. No call is made.
+    fn connect(&self) -> impl Future<Output = Result<(), Failure>>;
+
+    /// Makes a call and returns the reply's message, byte for byte.
+    fn call(&self, call: Call<'_>) -> impl Future<Output = Result<Bytes, Failure>>;
+
+    /// How many connections have been made so far: another number than before means that another kubelet may be answering.
+    fn connections(&self) -> u64;
+
+    /// Looks whether the socket is another than the one connected to; if so lets the connection go, so that the next call makes a
+    /// new one, and says yes.
+    fn drop_if_replaced(&self) -> bool;
+
+    /// Resolves when the connection that exists now has ended; never, where there is none.
+    fn closed(&self) -> impl Future<Output = ()>;
+}

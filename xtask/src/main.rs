@@ -1,3 +1,37 @@
 //! `cargo xtask`: the project's one entry for checks and tests.
 
-fn main() {}
+mod bench;
+mod lab;
+mod means;
+mod report;
+mod rules;
+mod shell;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Parser;
+
+/// Checks, tests and benches of podresources-proxy
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+enum Verb {
+    Tidy(tidy::Args),
+    Test(test::Args),
+    Bench(bench::Args),
+    #[command(subcommand)]
+    Lab(lab::Verb),
+}
+
+fn main() -> Result<ExitCode> {
+    let verb = Verb::parse();
+    std::env::set_current_dir(shell::root())?;
+    Ok(match verb {
+        Verb::Tidy(args) => tidy::run(&args),
+        Verb::Test(args) => test::run(&args),
+        Verb::Bench(args) => bench::run(&args),
+        Verb::Lab(verb) => lab::run(&verb)?,
+    })
+}

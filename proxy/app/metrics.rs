@@ -1,0 +1,100 @@
+//! The metric families of serving and refreshing: read from their counters when somebody scrapes.
+
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::encoding::DescriptorEncoder;
+use tokio::time::Instant;
+
+use crate::admin::metrics::{Collector, counter, counters, gauge};
+use crate::grpc::Code;
+use crate::refresh::{CALLS, Handle, RESULTS, Reach};
+use crate::serve::{self, Method};
+
+/// Families of the serving side.
+#[derive(Debug)]
+pub(super) struct Serving(pub(super) Arc<serve::Stats>);
+
+/// Families of the refresher and of what it publishes.
+#[derive(Debug)]
+pub(super) struct Refreshing(pub(super) Handle);
+
+impl Collector for Serving {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let (e, stats) = (&mut encoder, &self.0);
+        let methods = Method::ALL.into_iter().map(Some).chain([None]);
+        let requests = methods.flat_map(|method| {
+            let (api, name) = method.map_or(("other", "other"), |method| (method.api_version(), method.name()));
+            // Every code that a known method can end with; of an unknown one only those that were seen.
+            (0..=16).map(Code::from_i32).filter_map(move |code| {
+                let calls = stats.calls(method, code);
+                (calls > 0 || code == Code::Ok).then(|| ([("api", api), ("method", name), ("code", code_name(code))], calls))
+            })
+        });
+        counters(e, "requests", "Requests answered, by method and gRPC status code", requests)?;
+        gauge(e, "requests_in_flight", "Requests that have begun and not ended", Some(stats.in_flight()))?;
+        gauge(e, "reply_bytes_max", "Largest reply so far, in bytes; most clients take 4 MiB or 16 MiB", Some(stats.largest_reply()))?;
+        gauge(e, "connections_open", "Connections open now", Some(stats.connections_open()))?;
+        counter(e, "connections_accepted", "Connections taken", stats.connections_accepted())?;
+        let refused = [("limit", stats.connections_over_limit()), ("descriptors", stats.connections_out_of_descriptors())];
+        counters(e, "connections_refused", "Connections closed at once", refused.map(|(reason, n)| ([("reason", reason)], n)))
+    }
+}
+
+impl Collector for Refreshing {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let (e, stats, view) = (&mut encoder, self.0.stats(), self.0.view());
+        let calls = CALLS.iter().zip(&stats.calls).flat_map(|(method, results)| {
+            RESULTS.iter().zip(results).map(move |(result, calls)| ([("method", *method), ("result", *result)], calls.get()))
+        });
+        counters(e, "upstream_calls", "Calls to the kubelet, by method and result", calls)?;
+        counter(e, "upstream_connections", "Connections made to the kubelet", stats.connections.get())?;
+        counter(e, "upstream_malformed", "Replies that did not parse and were not published", stats.malformed.get())?;
+        let captures = [("changed", stats.changed.get()), ("unchanged", stats.unchanged.get())];
+        counters(e, "captures", "Captures of List, by whether the content differed", captures.map(|(c, n)| ([("content", c)], n)))?;
+        counter(e, "waits", "Requests that waited for a capture", stats.waits.get())?;
+        counter(e, "waits_expired", "Requests whose deadline came before a capture that would do", stats.expired.get())?;
+        counter(e, "forwarded_gets", "Gets forwarded to the kubelet", stats.forwarded.get())?;
+        counter(e, "kubelet_restarts", "Restarts of the kubelet that were seen", stats.restarts.get())?;
+        gauge(e, "pods_kept_after_restart", "Pods served that a restarted kubelet has not told yet", Some(self.0.kept().len() as u64))?;
+        gauge(e, "waiting", "Requests that wait for a capture now", Some(self.0.waiting() as u64))?;
+        gauge(e, "epoch", "Changes seen so far", Some(self.0.epoch()))?;
+        gauge(e, "source_up", "Whether the kubelet can be reached", Some(u64::from(matches!(view.reach, Reach::Up))))?;
+        let (list, now) = (view.list.as_ref(), Instant::now());
+        let allocatable = view.allocatable.as_ref().and_then(|part| part.content.as_ref().ok());
+        gauge(e, "snapshot_epoch", "The epoch read before the snapshot's capture began", list.map(|part| part.epoch))?;
+        let age = list.map(|part| now.saturating_duration_since(part.begun).as_secs_f64());
+        gauge(e, "snapshot_age_seconds", "Since the snapshot's capture began", age)?;
+        gauge(e, "snapshot_pods", "Pods in the snapshot", list.map(|part| part.content.len() as u64))?;
+        gauge(e, "snapshot_list_bytes", "Length of the List message", list.map(|part| part.content.message().len() as u64))?;
+        let bytes = allocatable.map(|allocatable| allocatable.message().len() as u64);
+        gauge(e, "snapshot_allocatable_bytes", "Length of the GetAllocatableResources message", bytes)
+    }
+}
+
+/// A status code's name, as gRPC writes it. Source: <https://github.com/grpc/grpc/blob/master/doc/statuscodes.md>.
+const fn code_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}
+
+#[cfg(test)]
+#[path = "metrics_tests.rs"]
+mod tests;

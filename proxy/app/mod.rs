@@ -1,0 +1,184 @@
+//! Puts the parts together: binds early, serves later, drains on a signal.
+
+mod metrics;
+mod refreshing;
+mod report;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::change::{Epoch, KubeletDirs, Layout, Queue, WatchError};
+use crate::refresh::{self, Handle};
+use crate::{admin, serve};
+
+/// The thread that refreshes has to show itself this often: its longest work without an await is building a snapshot.
+const REFRESHER_BEAT: Duration = Duration::from_secs(5);
+
+/// All that a running proxy goes by, as sub-configs of its parts.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The kubelet's socket and root directory.
+    pub kubelet: Layout,
+    /// The largest reply taken from the kubelet, in bytes.
+    pub max_reply: usize,
+    /// When the kubelet is asked.
+    pub refresh: refresh::Config,
+    /// The socket that clients call.
+    pub serve: serve::Config,
+    /// Health, metrics, status.
+    pub admin: admin::Config,
+    /// The configuration as text, for the admin socket.
+    pub shown: String,
+}
+
+/// Why the proxy cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The admin server's address or socket.
+    #[error(transparent)]
+    Admin(#[from] admin::Error),
+    /// The socket that clients call.
+    #[error(transparent)]
+    Socket(#[from] serve::SocketError),
+    /// inotify.
+    #[error(transparent)]
+    Watch(#[from] WatchError),
+    /// Serving threads.
+    #[error(transparent)]
+    Start(#[from] serve::StartError),
+    /// Another thread, its runtime, or signals.
+    #[error("cannot start {part}: {source}; is there a limit on threads or file descriptors?")]
+    Part {
+        /// Which.
+        part: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A bug of ours.
+    #[error("the refresher has ended; this is a bug, please report it")]
+    RefresherEnded,
+}
+
+/// Everything bound, nothing served yet.
+#[derive(Debug)]
+pub struct App {
+    config: Config,
+    admin: admin::Bound,
+    socket: serve::Bound,
+    dirs: Arc<KubeletDirs>,
+    epoch: Arc<Epoch>,
+    handle: Handle,
+    channel: refresh::Channel,
+}
+
+/// Runs from binding to the end of the last call. `Ok`: it was asked to stop, or another instance has taken over.
+pub async fn run(config: Config, log_level: admin::LogLevel) -> Result<(), Error> {
+    config.build()?.run(log_level).await
+}
+
+// === impl Config ===
+
+impl Config {
+    /// Takes sockets and addresses, so that whatever is wrong with them ends the program at once.
+    pub fn build(self) -> Result<App, Error> {
+        let admin = self.admin.bind()?;
+        let socket = serve::Server::bind(self.serve.clone())?;
+        let dirs = Arc::new(KubeletDirs::watch(&self.kubelet)?);
+        let queue: Arc<dyn Queue> = dirs.clone();
+        let epoch = Arc::new(Epoch::new(vec![queue]));
+        let (handle, channel) = refresh::channel(self.refresh.clone(), epoch.clone());
+        Ok(App { config: self, admin, socket, dirs, epoch, handle, channel })
+    }
+}
+
+// === impl App ===
+
+impl App {
+    /// Serves until SIGTERM, SIGINT or a takeover; then drains.
+    pub async fn run(self, log_level: admin::LogLevel) -> Result<(), Error> {
+        let signals = |kind| signal(kind).map_err(|source| Error::Part { part: "signal handling", source });
+        let (mut terminate, mut interrupt) = (signals(SignalKind::terminate())?, signals(SignalKind::interrupt())?);
+        let replace = self.config.serve.socket.replace;
+        let grace = self.config.serve.serving.limits.grace;
+        let stop = CancellationToken::new();
+        let admin_stop = CancellationToken::new();
+
+        let readiness = admin::Readiness::new();
+        let first_capture = readiness.latch("first capture");
+        first_capture.because("the kubelet has not answered a first List yet");
+        let published = readiness.latch("socket in place");
+        let heartbeats = admin::Heartbeats::new(tokio::time::Instant::now());
+        let mut refreshing = refreshing::start(
+            &self.config,
+            self.channel,
+            self.epoch.clone(),
+            self.dirs.clone(),
+            heartbeats.promise("refresher", REFRESHER_BEAT, tokio::time::Instant::now()),
+            stop.clone(),
+        )
+        .map_err(|source| Error::Part { part: "the refresher's thread", source })?;
+        let mut serving = self.socket.serve(self.handle.clone(), stop.clone())?;
+        let reporter = report::Reporter::new(&self.config, self.handle.clone(), self.dirs, serving.stats(), readiness.clone());
+        let address = self.admin.local_addr();
+        let admin = self
+            .admin
+            .serve(reporter.parts(heartbeats, log_level), admin_stop.clone())
+            .map_err(|source| Error::Part { part: "the admin thread", source })?;
+        self.config.announce(address);
+
+        let handle = self.handle;
+        let work = async {
+            // In place of a living one only once it can be answered from; else at once, so that clients find it and wait there.
+            if replace {
+                handle.first_capture().await;
+            }
+            serving.publish()?;
+            published.open();
+            tracing::info!(socket = %self.config.serve.socket.path.display(), "serving v1 and v1alpha1 PodResourcesLister");
+            handle.first_capture().await;
+            first_capture.open();
+            report::first_capture(&handle);
+            serving.taken_over().await;
+            Ok::<_, Error>("another instance has taken the socket over")
+        };
+        let ended = tokio::select! {
+            _ = terminate.recv() => Ok("SIGTERM"),
+            _ = interrupt.recv() => Ok("SIGINT"),
+            done = work => done,
+            () = refreshing.ended() => Err(Error::RefresherEnded),
+        };
+        match &ended {
+            Ok(why) => tracing::info!(why, grace = ?grace, "stopping: what is in flight is finished"),
+            Err(error) => tracing::error!(%error, "stopping"),
+        }
+        stop.cancel();
+        serving.drained().await;
+        admin_stop.cancel();
+        // Joining blocks, and there is nothing left to do beside it.
+        admin.join();
+        refreshing.join();
+        tracing::info!("stopped");
+        ended.map(drop)
+    }
+}
+
+impl Config {
+    /// Says once what matters.
+    fn announce(&self, admin: Option<std::net::SocketAddr>) {
+        let admin = admin.map_or_else(|| "off".to_owned(), |address| address.to_string());
+        tracing::info!(
+            version = env!("CARGO_PKG_VERSION"),
+            kubelet = %self.kubelet.socket.display(),
+            kubelet_dir = %self.kubelet.root_dir.display(),
+            listen = %self.serve.socket.path.display(),
+            admin,
+            admin_socket = %self.admin.socket.clone().unwrap_or_else(|| PathBuf::from("off")).display(),
+            "podresources-proxy starts"
+        );
+    }
+}

@@ -1,0 +1,145 @@
+//! What the admin server tells: status, metrics, readiness.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::time::Instant;
+
+use super::{Config, metrics};
+use crate::admin::status::{ChangeSource, Clients, Freshness, Rights, Snapshot, Source, Status, Timestamp, Upstream};
+use crate::admin::{Heartbeats, LogLevel, Metrics, Parts, Readiness};
+use crate::change::KubeletDirs;
+use crate::grpc::Code;
+use crate::refresh::{CALLS, Handle, Reach};
+use crate::serve::{self, Method};
+
+/// Has a view of everything, and changes nothing.
+#[derive(Clone, Debug)]
+pub(super) struct Reporter {
+    config: Arc<Config>,
+    handle: Handle,
+    dirs: Arc<KubeletDirs>,
+    serving: Arc<serve::Stats>,
+    readiness: Readiness,
+    started: Instant,
+}
+
+// === impl Reporter ===
+
+impl Reporter {
+    pub(super) fn new(config: &Config, handle: Handle, dirs: Arc<KubeletDirs>, serving: Arc<serve::Stats>, readiness: Readiness) -> Self {
+        Self { config: Arc::new(config.clone()), handle, dirs, serving, readiness, started: Instant::now() }
+    }
+
+    pub(super) fn parts(self, heartbeats: Heartbeats, log_level: LogLevel) -> Parts {
+        let mut metrics = Metrics::new();
+        metrics.register(Box::new(metrics::Serving(self.serving.clone())));
+        metrics.register(Box::new(metrics::Refreshing(self.handle.clone())));
+        let (readiness, shown) = (self.readiness.clone(), self.config.shown.clone());
+        Parts { readiness, heartbeats, metrics, log_level, status: Box::new(move || self.status()), config: Box::new(move || shown.clone()) }
+    }
+
+    fn status(&self) -> Status {
+        let view = self.handle.view();
+        let now = Instant::now();
+        let list = view.list.as_ref();
+        let stale = matches!(view.reach, Reach::Down { .. });
+        let since = match &view.reach {
+            Reach::Down { since, .. } => Some(at(*since, now)),
+            Reach::Up | Reach::Untried => None,
+        };
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            instance: format!("{:08x}", self.config.serve.serving.instance),
+            uptime_s: self.started.elapsed().as_secs_f64(),
+            mode: "cache".to_owned(),
+            source: Source {
+                kind: "kubelet".to_owned(),
+                socket: self.config.kubelet.socket.display().to_string(),
+                reachable: matches!(view.reach, Reach::Up),
+                since,
+                last_error: self.handle.last_error(),
+            },
+            freshness: Freshness {
+                epoch: self.handle.epoch(),
+                snapshot_epoch: list.map_or(0, |part| part.epoch),
+                age_s: list.map(|part| now.saturating_duration_since(part.begun).as_secs_f64()),
+                stale,
+            },
+            change_sources: self.change_sources(),
+            snapshot: list.map(|part| Snapshot {
+                pods: part.content.len() as u64,
+                list_bytes: part.content.message().len() as u64,
+                allocatable_bytes: view
+                    .allocatable
+                    .as_ref()
+                    .and_then(|part| part.content.as_ref().ok())
+                    .map(|allocatable| allocatable.message().len() as u64),
+                digest: format!("{:032x}", part.content.digest()),
+                captured_at: Some(at(part.begun, now)),
+                kept_after_restart: self.handle.kept(),
+            }),
+            upstream: self.upstream(),
+            clients: self.clients(),
+            rights: Rights::current(),
+            readiness: self.readiness.report(),
+        }
+    }
+
+    fn change_sources(&self) -> Vec<ChangeSource> {
+        let missing = self.dirs.missing();
+        let (state, detail) = if missing.is_empty() {
+            ("active", format!("the kubelet's directories under {}", self.config.kubelet.root_dir.display()))
+        } else {
+            let missing: Vec<String> = missing.iter().map(|path| path.display().to_string()).collect();
+            let error = self.dirs.last_error().map(|error| format!(" ({error})")).unwrap_or_default();
+            ("degraded", format!("waits for {}{error}", missing.join(", ")))
+        };
+        let interval = humantime::format_duration(self.config.refresh.interval);
+        vec![
+            ChangeSource { name: "inotify".to_owned(), state: state.to_owned(), detail },
+            ChangeSource { name: "timer".to_owned(), state: "active".to_owned(), detail: format!("every {interval}") },
+        ]
+    }
+
+    fn upstream(&self) -> Upstream {
+        let stats = self.handle.stats();
+        let by = |result: usize| stats.calls.iter().map(|results| results[result].get()).sum::<u64>();
+        let all: u64 = stats.calls.iter().flatten().map(crate::refresh::Counter::get).sum();
+        debug_assert_eq!(stats.calls.len(), CALLS.len());
+        let (ok, refused) = (by(0), by(4));
+        Upstream {
+            calls: all,
+            refused,
+            failed: all.saturating_sub(ok + refused),
+            rate: self.config.refresh.upstream_rate,
+            burst: f64::from(self.config.refresh.upstream_burst),
+            waiting: self.handle.waiting() as u64,
+        }
+    }
+
+    fn clients(&self) -> Clients {
+        let stats = &self.serving;
+        let of = |method: Option<Method>| (0..=16).map(|code| stats.calls(method, Code::from_i32(code))).sum::<u64>();
+        let methods = Method::ALL.into_iter().map(|method| (format!("{}/{}", method.api_version(), method.name()), of(Some(method))));
+        Clients {
+            connections: stats.connections_open(),
+            accepted: stats.connections_accepted(),
+            refused: stats.connections_over_limit() + stats.connections_out_of_descriptors(),
+            requests: methods.chain([("other".to_owned(), of(None))]).collect(),
+        }
+    }
+}
+
+/// Says once that there is something to serve.
+pub(super) fn first_capture(handle: &Handle) {
+    let view = handle.view();
+    let Some(list) = &view.list else { return };
+    let took: Duration = list.begun.elapsed();
+    tracing::info!(pods = list.content.len(), bytes = list.content.message().len(), ?took, "first capture");
+}
+
+/// A moment of the monotonic clock as the wall clock shows it now.
+fn at(moment: Instant, now: Instant) -> Timestamp {
+    Timestamp(SystemTime::now() - now.saturating_duration_since(moment))
+}

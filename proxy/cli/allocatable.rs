@@ -1,0 +1,59 @@
+//! `allocatable`: what the node can give, what is taken of it, and what is free.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::ask::{Ask, failed};
+use super::cpus::nodes_of_cpus;
+use super::fault::Fault;
+use super::list::NODES;
+use super::output::{Output, print, remark};
+use super::room::{self, room};
+use super::view::Sorted;
+use crate::client::method;
+
+/// Show what the node can give, what is taken and what is free, by NUMA node
+///
+/// Two calls put together: GetAllocatableResources and List. A device without NUMA affinity, and a CPU whose node is not known, stands
+/// under `-`. Taken memory that belongs to a group of nodes stands under the group; of its nodes is then known only what is free at most.
+/// With -o json or yaml: the reply to GetAllocatableResources alone.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    ask: Ask,
+}
+
+pub(super) fn run(Args { ask }: &Args) -> Result<(), Fault> {
+    ask.only_v1("allocatable")?;
+    let (reply, pods) = ask.with(async |connection| {
+        let (metadata, reply, _) = connection.allocatable(ask.timeout).await.map_err(failed(method::ALLOCATABLE))?.into_parts();
+        ask.remark_age(&metadata);
+        let pods = match ask.output {
+            Output::Table | Output::Wide => {
+                connection.list(ask.timeout).await.map_err(failed(method::LIST))?.into_inner().pod_resources
+            }
+            Output::Json | Output::Yaml | Output::Name => Vec::new(),
+        };
+        Ok((reply, pods))
+    })?;
+    let mut reply = reply;
+    reply.sort();
+    let text = match ask.output.message("v1.AllocatableResourcesResponse", &reply) {
+        Some(message) => message?,
+        None => {
+            let rooms = room(&reply, &pods, &nodes_of_cpus(Path::new(NODES)));
+            if rooms.is_empty() && ask.output.is_table() {
+                remark("Nothing is allocatable here: no devices, and neither the CPU nor the memory manager is static.");
+                return Ok(());
+            }
+            match ask.output {
+                Output::Name => {
+                    let names: BTreeSet<&str> = rooms.iter().map(|room| room.resource.as_str()).collect();
+                    names.into_iter().map(|name| format!("{name}\n")).collect()
+                }
+                output => room::table(&rooms, output == Output::Wide),
+            }
+        }
+    };
+    print(&text)
+}

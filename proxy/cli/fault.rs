@@ -1,0 +1,130 @@
+//! Why a verb failed, and the exit code that says so (sysexits.h).
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use thiserror::Error;
+
+use crate::admin::RequestError;
+use crate::client::{CallError, ConnectError};
+use crate::config::ConfigErrors;
+use crate::grpc::Code;
+
+/// EX_USAGE: bad usage or configuration.
+pub(super) const USAGE: u8 = 64;
+/// EX_UNAVAILABLE: the socket cannot be reached.
+const UNAVAILABLE: u8 = 69;
+
+/// Why a verb failed.
+#[derive(Debug, Error)]
+pub(super) enum Fault {
+    /// The flags do not go together, or make no sense.
+    #[error("{0}")]
+    Usage(String),
+    /// The configuration is wrong.
+    #[error("{0}")]
+    Config(#[from] ConfigErrors),
+    /// Nobody could be reached.
+    #[error("{}", .0.iter().map(chain).collect::<Vec<_>>().join("\n"))]
+    Connect(Vec<ConnectError>),
+    /// Somebody was reached, and the call failed.
+    #[error("{method}: {}", call(source))]
+    Call {
+        /// The method's path.
+        method: &'static str,
+        /// How.
+        source: CallError,
+    },
+    /// The admin socket brought no reply.
+    #[error("{0}")]
+    Admin(#[source] RequestError),
+    /// The admin socket's reply is no status.
+    #[error("{0}")]
+    Status(String),
+    /// Whatever a verb of the server side ends with.
+    #[cfg(feature = "server")]
+    #[error("{}", chain(&**.0))]
+    Failed(Box<dyn Error + Send + Sync>),
+    /// A reply that cannot be printed.
+    #[error("{}", chain(.0))]
+    Message(#[from] super::message::MessageError),
+    /// Output could not be written.
+    #[error("cannot write the output: {0}")]
+    Output(#[source] io::Error),
+    /// The runtime could not be started.
+    #[error("cannot start: {0}")]
+    Start(#[source] io::Error),
+}
+
+// === impl Fault ===
+
+impl Fault {
+    /// Tells the user, and gives the exit code. A reader that went away (`| head`) is no error.
+    pub(super) fn report(&self) -> ExitCode {
+        if let Self::Output(error) = self
+            && error.kind() == io::ErrorKind::BrokenPipe
+        {
+            return ExitCode::SUCCESS;
+        }
+        // Where standard error is closed, the exit code still speaks.
+        let _unread = writeln!(io::stderr(), "error: {self}");
+        match self {
+            Self::Usage(_) | Self::Config(_) => ExitCode::from(USAGE),
+            Self::Connect(_) | Self::Admin(RequestError::Connect { .. } | RequestError::Timeout { .. }) => {
+                ExitCode::from(UNAVAILABLE)
+            }
+            Self::Call { .. } | Self::Admin(_) | Self::Status(_) | Self::Message(_) | Self::Output(_) | Self::Start(_) => {
+                ExitCode::FAILURE
+            }
+            #[cfg(feature = "server")]
+            Self::Failed(_) => ExitCode::FAILURE,
+        }
+    }
+}
+
+/// An error with all its causes on one line.
+pub(super) fn chain(error: &(impl Error + ?Sized)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        // Writing into a string cannot fail. A cause that only repeats its parent is left out.
+        let said = error.to_string();
+        if !text.ends_with(&said) {
+            let _written = write!(text, ": {said}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+fn call(error: &CallError) -> String {
+    match error {
+        CallError::Status(status) => format!("{} ({}): {}", code_name(status.code), status.code as i32, status.message),
+        other => chain(other),
+    }
+}
+
+/// The code's name as the gRPC specification and every other tool write it.
+fn code_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}

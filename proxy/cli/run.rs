@@ -1,0 +1,94 @@
+//! `run`: the proxy itself. Configuration, log, and then everything else is [`crate::app`]'s.
+
+use super::fault::Fault;
+use super::logs::{self, Level};
+use crate::admin::{self, LogLevel};
+use crate::change::Layout;
+use crate::config::{self, Config, Resolved};
+use crate::kubepods::Kubepods;
+use crate::simulate::{self, Simulator};
+use crate::{app, refresh, serve};
+
+/// Run the proxy in front of the kubelet
+///
+/// Answers every podresources client on this node from one snapshot, and asks the kubelet only when something changed. Each flag has an
+/// environment variable and a key in the configuration file; a flag wins over the environment, that over the file.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    args: config::args::Args,
+}
+
+pub(super) fn run(Args { args }: &Args) -> Result<(), Fault> {
+    let resolved = config::load(args)?;
+    let level = logs::start(&resolved.config.log).map_err(|error| Fault::Failed(error.into()))?;
+    for warning in &resolved.warnings {
+        tracing::warn!("{warning}");
+    }
+    start(&resolved, &level)
+}
+
+/// The one call into the application: blocks until it has drained.
+fn start(resolved: &Resolved, level: &Level) -> Result<(), Fault> {
+    let set = level.clone();
+    let level = LogLevel::new(resolved.config.log.level.clone(), move |level| set.set(level).map_err(|error| error.to_string()));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| Fault::Failed(error.into()))?;
+    runtime.block_on(async {
+        let demo = if resolved.config.demo { Some(demo(&resolved.config).await?) } else { None };
+        app::run(app_config(resolved), level).await.map_err(|error| Fault::Failed(error.into()))?;
+        if let Some(demo) = demo {
+            demo.close().await;
+        }
+        Ok(())
+    })
+}
+
+/// A kubelet of our own making behind the proxy.
+async fn demo(config: &Config) -> Result<Simulator, Fault> {
+    let kubelet = simulate::Config {
+        socket: Some(config.upstream.socket.as_path().to_owned()),
+        root_dir: Some(config.upstream.kubelet_dir.clone()),
+        churn: 0.2,
+        ..simulate::Config::default()
+    };
+    let pods = kubelet.pods;
+    let simulator = Simulator::start(kubelet).await.map_err(|error| Fault::Failed(error.into()))?;
+    let socket = config.listen.socket.as_path().display();
+    tracing::info!(pods, "demo: a simulated kubelet stands behind the proxy");
+    tracing::info!("demo: now type: podresources-proxy list --socket {socket}");
+    Ok(simulator)
+}
+
+/// What the parts go by.
+fn app_config(resolved: &Resolved) -> app::Config {
+    let Config { upstream, listen, admin, .. } = &resolved.config;
+    let limits = serve::Limits { grace: listen.grace, ..serve::Limits::default() };
+    app::Config {
+        kubelet: Layout { socket: upstream.socket.as_path().to_owned(), root_dir: upstream.kubelet_dir.clone() },
+        max_reply: upstream.max_reply,
+        refresh: refresh::Config {
+            upstream_rate: upstream.rate,
+            upstream_burst: upstream.burst.get(),
+            max_stale: upstream.max_stale,
+            restart_settle: upstream.restart_settle,
+            interval: upstream.refresh_interval,
+            kubepods: Kubepods { cgroup_root: upstream.cgroup_root.clone(), pod_logs: upstream.pod_logs_dir.clone() },
+        },
+        serve: serve::Config {
+            socket: serve::SocketConfig {
+                path: listen.socket.as_path().to_owned(),
+                mode: listen.mode,
+                owner: listen.owner,
+                group: listen.group,
+                replace: listen.replace,
+            },
+            serving: serve::ServingConfig { threads: listen.threads, instance: rand::random(), limits },
+        },
+        admin: admin::Config {
+            address: admin.address,
+            socket: admin.socket.as_ref().map(|socket| socket.as_path().to_owned()),
+            replace: listen.replace,
+        },
+        shown: resolved.to_toml(),
+    }
+}

@@ -1,0 +1,222 @@
+//! `status`: how a running proxy is, on one screen.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+use hyper::Method;
+
+use super::fault::Fault;
+use super::output::print;
+use super::table::{NOTHING, render};
+use crate::admin::request;
+use crate::admin::status::Status;
+use crate::client::SocketPath;
+use crate::config::setting;
+
+/// Show how a running proxy is: its source, freshness, change sources, snapshot, clients and rights
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Args {
+    /// The proxy's admin socket, a path or unix:///path
+    #[arg(long, value_name = "PATH", env = "PODRESOURCES_PROXY_ADMIN_SOCKET", hide_env_values = true,
+        default_value = setting::ADMIN_SOCKET.default_text())]
+    admin_socket: SocketPath,
+    /// How to print it
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    output: Output,
+}
+
+/// `-o`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// One screen for people
+    #[default]
+    Text,
+    /// All that the proxy says, as it says it
+    Json,
+}
+
+pub(super) fn run(Args { admin_socket, output }: &Args) -> Result<(), Fault> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Fault::Start)?;
+    let reply = runtime.block_on(request(admin_socket.as_path(), Method::GET, "/status", "")).map_err(Fault::Admin)?;
+    if !reply.status.is_success() {
+        return Err(Fault::Status(format!("{} says {}: {}", admin_socket, reply.status, reply.body.trim())));
+    }
+    let status: Status = serde_json::from_str(&reply.body)
+        .map_err(|error| Fault::Status(format!("{admin_socket} does not speak of a podresources-proxy: {error}")))?;
+    match output {
+        Output::Text => print(&screen(&status)),
+        Output::Json => print(&format!("{}\n", reply.body.trim_end())),
+    }
+}
+
+/// Everything that matters, in sections of two columns.
+fn screen(status: &Status) -> String {
+    let rows = [
+        ("proxy", proxy(status)),
+        ("ready", ready(status)),
+        ("source", source(status)),
+        ("freshness", freshness(status)),
+        ("changes", changes(status)),
+        ("snapshot", snapshot(status)),
+        ("upstream", upstream(status)),
+        ("clients", clients(status)),
+        ("rights", rights(status)),
+    ];
+    let mut lines = Vec::new();
+    for (section, said) in rows {
+        let begins =
+            said.into_iter().enumerate().map(|(at, line)| vec![if at == 0 { section.to_owned() } else { String::new() }, line]);
+        lines.extend(begins);
+    }
+    // The table's header would be the first section's line: there is none, so that goes on top.
+    let first = if lines.is_empty() { Vec::new() } else { lines.remove(0) };
+    render(first, lines.into_iter())
+}
+
+fn proxy(status: &Status) -> Vec<String> {
+    let mode = if status.mode.is_empty() { String::new() } else { format!(", mode {}", status.mode) };
+    vec![format!("{}, up {}{mode}", or_nothing(&status.version), seconds(status.uptime_s))]
+}
+
+fn ready(status: &Status) -> Vec<String> {
+    let readiness = &status.readiness;
+    let mut lines = vec![if readiness.ready { "yes".to_owned() } else { "no".to_owned() }];
+    lines.extend(readiness.waiting_for.iter().map(|waiting| format!("waits for {waiting}")));
+    lines.extend(readiness.notes.iter().cloned());
+    lines
+}
+
+fn source(status: &Status) -> Vec<String> {
+    let source = &status.source;
+    let since = source.since.as_ref().map(|since| format!(" since {since}")).unwrap_or_default();
+    let reach = if source.reachable { "reachable" } else { "NOT reachable" };
+    let mut lines = vec![format!("{} at {}, {reach}{since}", or_nothing(&source.kind), or_nothing(&source.socket))];
+    lines.extend(source.last_error.iter().map(|error| format!("last error: {error}")));
+    lines
+}
+
+fn freshness(status: &Status) -> Vec<String> {
+    let freshness = &status.freshness;
+    let age = freshness.age_s.map_or_else(|| "nothing captured yet".to_owned(), |age| format!("captured {} ago", seconds(age)));
+    let stale = if freshness.stale { "STALE, " } else { "" };
+    vec![format!("{stale}{age}; changes seen: {}, captured: {}", freshness.epoch, freshness.snapshot_epoch)]
+}
+
+fn changes(status: &Status) -> Vec<String> {
+    let lines: Vec<String> =
+        status.change_sources.iter().map(|source| format!("{}: {}, {}", source.name, source.state, source.detail)).collect();
+    if lines.is_empty() { vec![NOTHING.to_owned()] } else { lines }
+}
+
+fn snapshot(status: &Status) -> Vec<String> {
+    let Some(snapshot) = &status.snapshot else { return vec!["none yet".to_owned()] };
+    let allocatable = snapshot.allocatable_bytes.map_or_else(|| "not offered".to_owned(), |bytes| format!("{bytes} bytes"));
+    let mut lines = vec![format!(
+        "{} pods, List {} bytes, Allocatable {allocatable}, digest {}",
+        snapshot.pods, snapshot.list_bytes, snapshot.digest
+    )];
+    if !snapshot.kept_after_restart.is_empty() {
+        lines.push(format!("kept over a kubelet restart: {}", snapshot.kept_after_restart.join(", ")));
+    }
+    lines
+}
+
+fn upstream(status: &Status) -> Vec<String> {
+    let upstream = &status.upstream;
+    vec![
+        format!(
+            "{} calls, {} refused, {} failed; {} requests wait",
+            upstream.calls, upstream.refused, upstream.failed, upstream.waiting
+        ),
+        format!("budget {}/s, burst {}", upstream.rate, upstream.burst),
+    ]
+}
+
+fn clients(status: &Status) -> Vec<String> {
+    let clients = &status.clients;
+    let mut lines =
+        vec![format!("{} connected, {} accepted, {} turned away", clients.connections, clients.accepted, clients.refused)];
+    lines.extend(clients.requests.iter().map(|(method, count)| format!("{method}: {count}")));
+    lines
+}
+
+fn rights(status: &Status) -> Vec<String> {
+    let capabilities = &status.rights.capabilities;
+    let capabilities = if capabilities.is_empty() { "no capabilities".to_owned() } else { capabilities.join(" ") };
+    vec![format!("uid {}, {capabilities}", status.rights.uid)]
+}
+
+fn or_nothing(text: &str) -> &str {
+    if text.is_empty() { NOTHING } else { text }
+}
+
+/// To the tenth below ten seconds, to the second above; a number that is no time reads as nothing.
+fn seconds(seconds: f64) -> String {
+    let Ok(time) = Duration::try_from_secs_f64(seconds) else { return NOTHING.to_owned() };
+    if time < Duration::from_secs(10) {
+        format!("{seconds:.1}s")
+    } else {
+        humantime::format_duration(Duration::from_secs(time.as_secs())).to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use insta::assert_snapshot;
+
+    use super::*;
+
+    #[test]
+    fn a_running_proxy_fits_on_one_screen() {
+        let status: Status = serde_json::from_str(
+            r#"{
+            "version": "0.1.0", "instance": "a1", "uptime_s": 93784.6, "mode": "cache",
+            "source": {"kind": "kubelet", "socket": "/k.sock", "reachable": false, "since": "2026-12-01T14:40:00.250Z",
+                       "last_error": "nobody listens on /k.sock"},
+            "freshness": {"epoch": 12, "snapshot_epoch": 11, "age_s": 4.25, "stale": true},
+            "change_sources": [{"name": "inotify", "state": "active", "detail": "/var/lib/kubelet"}, {"name": "timer", "state": "active", "detail": "10s"}],
+            "snapshot": {"pods": 110, "list_bytes": 22000, "allocatable_bytes": null, "digest": "ab12", "kept_after_restart": ["ns/a"]},
+            "upstream": {"calls": 7, "refused": 1, "failed": 2, "rate": 20.0, "burst": 4.0, "waiting": 5},
+            "clients": {"connections": 3, "accepted": 9, "refused": 0, "requests": {"List": 4, "Get": 2}},
+            "rights": {"uid": 0, "capabilities": ["CAP_BPF", "CAP_SYS_ADMIN"]},
+            "readiness": {"ready": false, "waiting_for": [{"name": "first capture", "reason": "no socket"}], "notes": ["no hostPID"]}
+        }"#,
+        )
+        .unwrap();
+        assert_snapshot!(screen(&status), @"
+        proxy      0.1.0, up 1day 2h 3m 4s, mode cache
+        ready      no
+                   waits for first capture: no socket
+                   no hostPID
+        source     kubelet at /k.sock, NOT reachable since 2026-12-01T14:40:00.250Z
+                   last error: nobody listens on /k.sock
+        freshness  STALE, captured 4.2s ago; changes seen: 12, captured: 11
+        changes    inotify: active, /var/lib/kubelet
+                   timer: active, 10s
+        snapshot   110 pods, List 22000 bytes, Allocatable not offered, digest ab12
+                   kept over a kubelet restart: ns/a
+        upstream   7 calls, 1 refused, 2 failed; 5 requests wait
+                   budget 20/s, burst 4
+        clients    3 connected, 9 accepted, 0 turned away
+                   Get: 2
+                   List: 4
+        rights     uid 0, CAP_BPF CAP_SYS_ADMIN
+        ");
+    }
+
+    #[test]
+    fn a_proxy_that_says_nothing_known_still_gives_a_screen() {
+        assert_snapshot!(screen(&serde_json::from_str("{\"tides\": 1}").unwrap()), @"
+        proxy      -, up 0.0s
+        ready      no
+        source     - at -, NOT reachable
+        freshness  nothing captured yet; changes seen: 0, captured: 0
+        changes    -
+        snapshot   none yet
+        upstream   0 calls, 0 refused, 0 failed; 0 requests wait
+                   budget 0/s, burst 0
+        clients    0 connected, 0 accepted, 0 turned away
+        rights     uid 0, no capabilities
+        ");
+    }
+}

@@ -1,0 +1,196 @@
+//! Flag over environment over file over default: from texts to one [`Config`], with where each value came from.
+
+use std::path::{Path, PathBuf};
+
+use super::args::Args;
+use super::check;
+use super::environment::Environment;
+use super::error::{ConfigError, ConfigErrors, Origin};
+use super::file::File;
+use super::setting::{self, Default, Setting};
+use super::value::{self, Read};
+use super::{Admin, Config, Listen, Log, Upstream};
+
+/// The directory, in a user's runtime directory, that `--demo` puts its sockets into.
+const DEMO_DIR: &str = "podresources-proxy";
+/// The kubelet's own name for the directory of its socket.
+const POD_RESOURCES: &str = "pod-resources";
+
+/// What defaults depend on beside the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// A directory for sockets that only this user may enter.
+    pub runtime_dir: PathBuf,
+}
+
+/// A configuration, and how it came about.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    /// What holds.
+    pub config: Config,
+    /// Taken, and yet worth a word.
+    pub warnings: Vec<String>,
+    /// Each setting with its value and origin, in the table's order. `None`: unset.
+    pub(super) shown: Vec<(&'static Setting, Option<String>, Origin)>,
+}
+
+struct Reader<'a> {
+    args: &'a Args,
+    environment: &'a Environment,
+    file: Option<&'a File>,
+    /// Under `--demo`: where its sockets go.
+    demo: Option<PathBuf>,
+    shown: Vec<(&'static Setting, Option<String>, Origin)>,
+    errors: Vec<ConfigError>,
+}
+
+// === impl Place ===
+
+impl Place {
+    /// That of this process: `XDG_RUNTIME_DIR`, or a directory in `/tmp` named after the user.
+    pub fn of_process() -> Self {
+        let fallback = || PathBuf::from(format!("/tmp/podresources-proxy-{}", rustix::process::geteuid().as_raw()));
+        let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
+        Self { runtime_dir: runtime_dir.unwrap_or_else(fallback) }
+    }
+}
+
+/// Reads every setting; names everything that is wrong, not only the first.
+pub fn resolve(args: &Args, environment: &Environment, file: Option<&File>, place: &Place) -> Result<Resolved, ConfigErrors> {
+    let mut reader = Reader { args, environment, file, demo: None, shown: Vec::new(), errors: Vec::new() };
+    let demo = reader.read(&setting::DEMO, value::switch);
+    if demo == Some(true) {
+        reader.demo = Some(place.runtime_dir.join(DEMO_DIR));
+    }
+    let config = reader.config(demo);
+    let Reader { mut shown, mut errors, .. } = reader;
+    let Some(config) = config.filter(|_| errors.is_empty()) else { return Err(ConfigErrors(errors)) };
+    check::conflicts(&config, &mut errors);
+    if !errors.is_empty() {
+        return Err(ConfigErrors(errors));
+    }
+    let warnings = check::warnings(&config, environment);
+    shown.sort_by_key(|(shown, ..)| setting::ALL.iter().position(|setting| setting.key == shown.key));
+    Ok(Resolved { config, warnings, shown })
+}
+
+// === impl Reader ===
+
+impl Reader<'_> {
+    /// `None` where something could not be read: then `errors` says what. Reads on after an error, to find them all.
+    fn config(&mut self, demo: Option<bool>) -> Option<Config> {
+        let socket = self.read(&setting::KUBELET_SOCKET, value::socket);
+        let above = socket.as_ref().map(|socket| kubelet_dir(socket.as_path()));
+        let kubelet_dir = self.read_or(&setting::KUBELET_DIR, value::dir, above);
+        let source = self.read(&setting::SOURCE, value::source);
+        let max_reply = self.read(&setting::MAX_REPLY, value::size);
+        let rate = self.read(&setting::UPSTREAM_RATE, value::rate);
+        let burst = self.read(&setting::UPSTREAM_BURST, value::burst);
+        let max_stale = self.read(&setting::MAX_STALE, value::time);
+        let restart_settle = self.read(&setting::RESTART_SETTLE, value::time);
+        let refresh_interval = self.read(&setting::REFRESH_INTERVAL, value::time_above_zero);
+        let pod_logs_dir = self.read(&setting::POD_LOGS_DIR, value::dir);
+        let cgroup_root = self.read(&setting::CGROUP_ROOT, value::dir);
+        let listen = self.read(&setting::LISTEN_SOCKET, value::socket);
+        let mode = self.read(&setting::SOCKET_MODE, value::mode);
+        let owner = self.read_unset(&setting::SOCKET_OWNER, value::user);
+        let group = self.read_unset(&setting::SOCKET_GROUP, value::group);
+        let replace = self.read(&setting::REPLACE, value::switch);
+        let grace = self.read(&setting::GRACE, value::time);
+        let threads = self.read_unset(&setting::THREADS, value::threads);
+        let admin_address = self.read(&setting::ADMIN_ADDRESS, value::address_or_off);
+        let admin_socket = self.read(&setting::ADMIN_SOCKET, value::socket_or_off);
+        let format = self.read(&setting::LOG_FORMAT, value::log_format);
+        let level = self.read(&setting::LOG_LEVEL, value::log_level);
+        Some(Config {
+            upstream: Upstream {
+                socket: socket?,
+                kubelet_dir: kubelet_dir?,
+                max_reply: max_reply?,
+                rate: rate?,
+                burst: burst?,
+                max_stale: max_stale?,
+                restart_settle: restart_settle?,
+                refresh_interval: refresh_interval?,
+                pod_logs_dir: pod_logs_dir?,
+                cgroup_root: cgroup_root?,
+                source: source?,
+            },
+            listen: Listen { socket: listen?, mode: mode?, owner, group, replace: replace?, grace: grace?, threads },
+            admin: Admin { address: admin_address?, socket: admin_socket? },
+            log: Log { format: format?, level: level? },
+            demo: demo?,
+        })
+    }
+
+    /// The text that holds, and where it came from.
+    fn find(&self, setting: &'static Setting) -> Option<(String, Origin)> {
+        if let Some(text) = self.args.get(setting) {
+            return Some((text.to_owned(), Origin::Flag(setting.flag)));
+        }
+        if let Some(text) = self.environment.get(setting) {
+            return Some((text.to_owned(), Origin::Env(setting.env())));
+        }
+        if let Some((file, (text, line))) = self.file.and_then(|file| Some((file, file.get(setting)?))) {
+            return Some((text.to_owned(), Origin::File { path: file.path.clone(), line }));
+        }
+        if let Some(path) = self.demo.as_ref().and_then(|dir| demo_socket(setting, dir)) {
+            return Some((path.display().to_string(), Origin::Demo));
+        }
+        match setting.default {
+            Default::Is(text) => Some((text.to_owned(), Origin::Default)),
+            Default::Unset(_) => None,
+        }
+    }
+
+    /// A setting that always has a value.
+    fn read<T>(&mut self, setting: &'static Setting, read: impl Fn(&str) -> Read<T>) -> Option<T> {
+        let (text, origin) = self.find(setting)?;
+        let value = read(&text);
+        self.shown.push((setting, Some(text.clone()), origin.clone()));
+        value.map_err(|reason| self.errors.push(ConfigError::Value { origin, key: setting.key, value: text, reason })).ok()
+    }
+
+    /// A setting that may stay unset.
+    fn read_unset<T>(&mut self, setting: &'static Setting, read: impl Fn(&str) -> Read<T>) -> Option<T> {
+        if self.find(setting).is_none() {
+            self.shown.push((setting, None, Origin::Default));
+            return None;
+        }
+        self.read(setting, read)
+    }
+
+    /// A path that follows from another one where nobody sets it.
+    fn read_or(
+        &mut self,
+        setting: &'static Setting,
+        read: impl Fn(&str) -> Read<PathBuf>,
+        derived: Option<PathBuf>,
+    ) -> Option<PathBuf> {
+        if self.find(setting).is_none() {
+            self.shown.push((setting, derived.as_ref().map(|path| path.display().to_string()), Origin::Derived));
+            return derived;
+        }
+        self.read(setting, read)
+    }
+}
+
+/// The directory above the kubelet's `pod-resources`; a socket elsewhere: its own directory.
+fn kubelet_dir(socket: &Path) -> PathBuf {
+    let dir = socket.parent().unwrap_or(Path::new("/"));
+    match dir.parent() {
+        Some(above) if dir.ends_with(POD_RESOURCES) => above.to_owned(),
+        _ => dir.to_owned(),
+    }
+}
+
+/// Where `--demo` puts a socket: ours, the stand-in's in a kubelet directory of its own, and the admin socket where no client looks.
+fn demo_socket(setting: &Setting, dir: &Path) -> Option<PathBuf> {
+    let below = match setting.key {
+        key if key == setting::LISTEN_SOCKET.key => "kubelet.sock",
+        key if key == setting::KUBELET_SOCKET.key => "demo/pod-resources/kubelet.sock",
+        key if key == setting::ADMIN_SOCKET.key => "admin/admin.sock",
+        _ => return None,
+    };
+    Some(dir.join(below))
+}

@@ -1,0 +1,139 @@
+//! The kubepods cgroups: cgroupfs and systemd drivers, v1 and v2, nested roots.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::uid::PodUid;
+
+/// How deep below a hierarchy's mount a kubepods root may lie: a kubelet in a container has
+/// `<runtime>/<id>/kubelet.slice/kubelet-kubepods.slice`.
+const ROOT_DEPTH: usize = 5;
+
+/// How deep a pod's own cgroups are walked: container, and what a runtime or a workload nests in it.
+const POD_DEPTH: usize = 4;
+
+pub(super) fn living(mount: &Path, of: &HashSet<PodUid>) -> Option<HashSet<PodUid>> {
+    let roots = kubepods_roots(mount);
+    if roots.is_empty() {
+        return None;
+    }
+    let mut living = HashSet::new();
+    for root in roots {
+        // Guaranteed pods lie in the root itself, the others in a directory for each QoS class.
+        let classes = directories(&root).filter(|(name, _)| name.contains("burstable") || name.contains("besteffort"));
+        let parents: Vec<PathBuf> = classes.map(|(_, path)| path).chain([root.clone()]).collect();
+        for (name, path) in parents.iter().flat_map(|parent| directories(parent)) {
+            if let Some(uid) = PodUid::of_cgroup(&name)
+                && of.contains(&uid)
+                && populated(&path, POD_DEPTH)
+            {
+                living.insert(uid);
+            }
+        }
+    }
+    Some(living)
+}
+
+/// Every kubepods root under a mount of v2 (at the mount itself, or at `unified` of a hybrid host) or of v1's cpuset hierarchy.
+fn kubepods_roots(mount: &Path) -> Vec<PathBuf> {
+    let mut roots = Vec::new();
+    if mount.join("cgroup.controllers").exists() {
+        find_roots(mount, ROOT_DEPTH, &mut roots);
+    } else {
+        for hierarchy in ["unified", "cpuset"] {
+            find_roots(&mount.join(hierarchy), ROOT_DEPTH, &mut roots);
+        }
+    }
+    roots
+}
+
+fn find_roots(dir: &Path, depth: usize, roots: &mut Vec<PathBuf>) {
+    if depth == 0 {
+        return;
+    }
+    for (name, path) in directories(dir) {
+        if name == "kubepods" || name == "kubepods.slice" || name.ends_with("-kubepods.slice") {
+            roots.push(path);
+        } else {
+            find_roots(&path, depth - 1, roots);
+        }
+    }
+}
+
+/// Whether a process is in this cgroup or below it.
+fn populated(cgroup: &Path, depth: usize) -> bool {
+    // v2 says so itself, for the whole subtree.
+    if let Ok(events) = fs::read_to_string(cgroup.join("cgroup.events")) {
+        return events.lines().any(|line| line == "populated 1");
+    }
+    let own = fs::read(cgroup.join("cgroup.procs")).is_ok_and(|pids| !pids.is_empty());
+    own || (depth > 0 && directories(cgroup).any(|(_, path)| populated(&path, depth - 1)))
+}
+
+/// The directories in one; empty where it vanished meanwhile, which is normal here.
+fn directories(dir: &Path) -> impl Iterator<Item = (String, PathBuf)> {
+    fs::read_dir(dir).into_iter().flatten().flatten().filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        entry.file_type().ok()?.is_dir().then(|| (name, entry.path()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: &str = "01234567-89ab-cdef-0123-456789abcdef";
+    const B: &str = "fedcba98-7654-3210-fedc-ba9876543210";
+
+    fn uid(text: &str) -> PodUid {
+        PodUid::parse(text).unwrap()
+    }
+
+    fn look(mount: &Path) -> Option<HashSet<PodUid>> {
+        living(mount, &[uid(A), uid(B)].into())
+    }
+
+    /// A v1 cgroup with these pids.
+    fn v1(mount: &Path, path: &str, pids: &str) {
+        fs::create_dir_all(mount.join(path)).unwrap();
+        fs::write(mount.join(path).join("cgroup.procs"), pids).unwrap();
+    }
+
+    #[test]
+    fn without_a_kubepods_cgroup_nothing_can_be_told() {
+        let mount = tempfile::tempdir().unwrap();
+        v1(mount.path(), "cpuset/system.slice", "1\n");
+        assert_eq!(look(mount.path()), None);
+    }
+
+    #[test]
+    fn cgroupfs_pods_live_while_a_process_is_in_them_or_below() {
+        let mount = tempfile::tempdir().unwrap();
+        v1(mount.path(), &format!("cpuset/lab/kubepods/burstable/pod{A}/c1"), "17\n");
+        v1(mount.path(), &format!("cpuset/lab/kubepods/pod{B}/c2"), "");
+        assert_eq!(look(mount.path()), Some([uid(A)].into()));
+    }
+
+    #[test]
+    fn systemd_pods_on_v2_live_while_they_are_populated() {
+        let mount = tempfile::tempdir().unwrap();
+        fs::write(mount.path().join("cgroup.controllers"), "cpuset\n").unwrap();
+        let slice = |class: &str, uid: &str| {
+            let uid = uid.replace('-', "_");
+            format!("kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-{class}.slice/kubelet-kubepods-{class}-pod{uid}.slice")
+        };
+        for (path, populated) in [(slice("burstable", A), 0), (slice("besteffort", B), 1)] {
+            fs::create_dir_all(mount.path().join(&path)).unwrap();
+            fs::write(mount.path().join(&path).join("cgroup.events"), format!("populated {populated}\nfrozen 0\n")).unwrap();
+        }
+        assert_eq!(look(mount.path()), Some([uid(B)].into()));
+    }
+
+    #[test]
+    fn a_deeper_cgroup_that_looks_like_a_pod_is_none() {
+        let mount = tempfile::tempdir().unwrap();
+        v1(mount.path(), &format!("cpuset/kubepods/burstable/pod{A}/c1/kubepods/pod{B}"), "17\n");
+        assert_eq!(look(mount.path()), Some([uid(A)].into()));
+    }
+}

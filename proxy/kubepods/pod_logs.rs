@@ -1,0 +1,59 @@
+//! Pod names from the kubelet's pod log directory: `<namespace>_<name>_<uid>`.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use super::uid::PodUid;
+use crate::snapshot::PodName;
+
+pub(super) fn uids(dir: &Path) -> HashMap<PodName, Vec<PodUid>> {
+    let mut uids: HashMap<_, Vec<_>> = HashMap::new();
+    let Ok(entries) = std::fs::read_dir(dir) else { return uids };
+    for entry in entries.flatten() {
+        if let Some((namespace, name, uid)) = entry.file_name().to_str().and_then(parse) {
+            let pod = PodName { namespace: namespace.to_owned(), name: name.to_owned() };
+            uids.entry(pod).or_default().push(uid);
+        }
+    }
+    uids
+}
+
+/// Neither namespaces nor pod names may have an underscore (RFC 1123 labels and subdomains), so the two bars are the separators.
+fn parse(entry: &str) -> Option<(&str, &str, PodUid)> {
+    let (namespace, rest) = entry.split_once('_')?;
+    let (name, uid) = rest.split_once('_')?;
+    Some((namespace, name, PodUid::parse(uid)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_directory_names_namespace_pod_and_uid() {
+        let uid = PodUid::parse("0123456789abcdef0123456789abcdef").unwrap();
+        assert_eq!(parse("kube-system_dns-1_01234567-89ab-cdef-0123-456789abcdef"), Some(("kube-system", "dns-1", uid.clone())));
+        assert_eq!(parse("default_static-node1_0123456789abcdef0123456789abcdef"), Some(("default", "static-node1", uid)));
+    }
+
+    #[test]
+    fn anything_else_there_is_passed_over() {
+        for entry in ["", "a", "a_b", "a_b_c", "a_b_0123456789abcdef0123456789abcdef_d"] {
+            assert_eq!(parse(entry), None, "{entry}");
+        }
+    }
+
+    #[test]
+    fn a_missing_directory_names_nobody() {
+        assert!(uids(Path::new("/nonexistent/pods")).is_empty());
+    }
+
+    #[test]
+    fn two_incarnations_of_a_pod_are_both_told() {
+        let dir = tempfile::tempdir().unwrap();
+        for uid in ["0123456789abcdef0123456789abcdef", "fedcba98-7654-3210-fedc-ba9876543210"] {
+            std::fs::create_dir(dir.path().join(format!("ns_pod_{uid}"))).unwrap();
+        }
+        assert_eq!(uids(dir.path())[&PodName { namespace: "ns".to_owned(), name: "pod".to_owned() }].len(), 2);
+    }
+}

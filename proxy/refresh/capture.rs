@@ -1,0 +1,99 @@
+//! From a reply of the kubelet to what is published: completed after a restart, the old bytes kept where nothing changed.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::restart::Restart;
+use super::view::Part;
+use crate::kubepods::{Kubepods, PodUid};
+use crate::snapshot::{Malformed, PodList};
+
+/// One List method (`v1` or `v1alpha1`) through the kubelet's restarts.
+#[derive(Debug, Default)]
+pub(super) struct Lane {
+    /// The connection that the last reply came over; zero before the first.
+    connection: u64,
+    restart: Option<Restart>,
+    /// The last reply, before it was completed.
+    reply: Option<Part<Arc<PodList>>>,
+}
+
+// === impl Lane ===
+
+impl Lane {
+    /// Takes in a reply that came over the connection of this number. `published` is what was published last. Says what to publish, and
+    /// whether a restart was found.
+    pub(super) async fn take(
+        &mut self,
+        reply: Part<Bytes>,
+        connection: u64,
+        published: Option<&Arc<PodList>>,
+        kubepods: &Kubepods,
+        settle: Duration,
+    ) -> Result<(Part<Arc<PodList>>, bool), Malformed> {
+        let list = Arc::new(PodList::build(&reply.content)?);
+        let restarted = self.connection != 0 && self.connection != connection;
+        if let Some(published) = published.filter(|_| restarted) {
+            // Looked up at once: the log directories of pods that are gone are removed some time later.
+            let uids = off_thread(kubepods, Kubepods::uids).await.unwrap_or_default();
+            self.restart = Some(Restart::new(published.clone(), &uids, Instant::now()));
+        }
+        self.connection = connection;
+        let reply = Part { content: list, epoch: reply.epoch, begun: reply.begun };
+        self.reply = Some(reply.clone());
+        let content = self.complete(reply.content, kubepods, settle).await;
+        Ok((Part { content: keep_old_bytes(published, content), ..reply }, restarted))
+    }
+
+    /// While pods are kept after a restart: looks whether they still live; what to publish where one does not.
+    pub(super) async fn recheck(
+        &mut self,
+        published: Option<&Arc<PodList>>,
+        kubepods: &Kubepods,
+        settle: Duration,
+    ) -> Option<Part<Arc<PodList>>> {
+        let kept = self.kept().len();
+        let reply = self.reply.clone()?;
+        let content = self.complete(reply.content, kubepods, settle).await;
+        (self.kept().len() != kept).then(|| Part { content: keep_old_bytes(published, content), ..reply })
+    }
+
+    /// Whether pods are kept that the kubelet does not tell.
+    pub(super) const fn keeps_pods(&self) -> bool {
+        self.restart.is_some()
+    }
+
+    /// Those pods, for people.
+    pub(super) fn kept(&self) -> Vec<String> {
+        self.restart.as_ref().map(Restart::kept).unwrap_or_default()
+    }
+
+    async fn complete(&mut self, reply: Arc<PodList>, kubepods: &Kubepods, settle: Duration) -> Arc<PodList> {
+        let Some(restart) = &mut self.restart else { return reply };
+        let uids = restart.uids();
+        let living: Option<HashSet<PodUid>> = off_thread(kubepods, move |kubepods| kubepods.living(&uids)).await.flatten();
+        let completed = restart.complete(&reply, living.as_ref(), Instant::now(), settle);
+        if restart.is_over() {
+            self.restart = None;
+        }
+        completed.map_or(reply, Arc::new)
+    }
+}
+
+/// The same content in another order keeps the old bytes: nobody is told of a change that was none.
+fn keep_old_bytes(published: Option<&Arc<PodList>>, new: Arc<PodList>) -> Arc<PodList> {
+    match published {
+        Some(old) if old.digest() == new.digest() => old.clone(),
+        _ => new,
+    }
+}
+
+/// Directory walks block: not on the refresher's thread, which has calls under way.
+async fn off_thread<T: Send + 'static>(kubepods: &Kubepods, look: impl FnOnce(&Kubepods) -> T + Send + 'static) -> Option<T> {
+    let kubepods = kubepods.clone();
+    tokio::task::spawn_blocking(move || look(&kubepods)).await.ok()
+}

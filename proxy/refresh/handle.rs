@@ -1,0 +1,272 @@
+//! The answering side: any number of threads, no lock where the snapshot is fresh.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout_at};
+
+use super::demand::Lane;
+use super::gets::Job;
+use super::stats::Stats;
+use super::view::{Need, Part, Reach, Verdict, View};
+use super::{Activity, Shared};
+use crate::answer::{Answer, Answers, Ask, Freshness, Source, Terms, Wait};
+use crate::grpc::{Code, Status};
+use crate::snapshot::{Lookup, PodList};
+
+/// Answers from what the refresher publishes. A clone shares everything.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    pub(super) shared: Arc<Shared>,
+}
+
+/// What can be said of a request at this moment.
+enum Now {
+    Said(Result<Answer, Status>),
+    /// A capture has to come first.
+    Wait,
+    /// The snapshot is fresh and has no such pod, or has it twice: the kubelet has to be asked.
+    Forward,
+}
+
+// === impl Handle ===
+
+impl Answers for Handle {
+    fn at_once(&self, ask: &Ask, terms: &Terms) -> Result<Result<Answer, Status>, Wait> {
+        let wait = Wait { epoch: self.shared.epoch.now(), arrived: Instant::now() };
+        let need = Need { epoch: wait.epoch, arrived: wait.arrived, max_age: terms.max_age };
+        match self.look(ask, &need, wait.arrived) {
+            Now::Said(said) => Ok(said),
+            Now::Wait | Now::Forward => Err(wait),
+        }
+    }
+
+    async fn wait(&self, ask: Ask, terms: Terms, wait: Wait, deadline: Instant) -> Result<Answer, Status> {
+        self.shared.stats.waits.add();
+        let need = Need { epoch: wait.epoch, arrived: wait.arrived, max_age: terms.max_age };
+        match timeout_at(deadline, self.answer(&ask, need)).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                self.shared.stats.expired.add();
+                Err(self.waited_in_vain(wait.arrived.elapsed()))
+            }
+        }
+    }
+}
+
+impl Handle {
+    /// What is published now.
+    pub fn view(&self) -> Arc<View> {
+        self.shared.view.load_full()
+    }
+
+    /// The refresher's counters.
+    pub fn stats(&self) -> &Stats {
+        &self.shared.stats
+    }
+
+    /// The epoch at this moment.
+    pub fn epoch(&self) -> u64 {
+        self.shared.epoch.now()
+    }
+
+    /// Requests that wait for a capture.
+    pub fn waiting(&self) -> usize {
+        [Lane::List, Lane::Allocatable, Lane::AlphaList].into_iter().map(|lane| self.shared.demand.waiting(lane)).sum()
+    }
+
+    /// What went wrong last, if anything.
+    pub fn last_error(&self) -> Option<String> {
+        self.shared.activity().last_error
+    }
+
+    /// Pods kept after a kubelet restart that the kubelet does not tell itself, as `namespace/name`.
+    pub fn kept(&self) -> Vec<String> {
+        self.shared.activity().kept
+    }
+
+    /// Resolves once a first capture has been published, or the refresher is gone.
+    pub async fn first_capture(&self) {
+        let mut published = self.shared.published.subscribe();
+        while self.shared.view.load().list.is_none() {
+            if published.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn answer(&self, ask: &Ask, mut need: Need) -> Result<Answer, Status> {
+        loop {
+            match self.captured(ask, &need).await {
+                Now::Said(said) => return said,
+                Now::Wait => {}
+                Now::Forward => {
+                    let Ask::Get { namespace, name } = ask else {
+                        return Err(Status::new(Code::Internal, "only a Get is forwarded"));
+                    };
+                    match self.forward(namespace, name, need.epoch).await? {
+                        Forwarded::Answer(answer) => return Ok(answer),
+                        // The kubelet's Get is off: look once more, in a capture that begins now.
+                        Forwarded::Off if need.max_age == Some(Duration::ZERO) => return Err(not_found(namespace, name)),
+                        Forwarded::Off => {
+                            need = Need { max_age: Some(Duration::ZERO), arrived: Instant::now(), epoch: self.shared.epoch.now() };
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits until something other than "wait" can be said.
+    async fn captured(&self, ask: &Ask, need: &Need) -> Now {
+        let lane = match ask {
+            Ask::List | Ask::Get { .. } => Lane::List,
+            Ask::Allocatable => Lane::Allocatable,
+            Ask::AlphaList => Lane::AlphaList,
+        };
+        // Subscribed before the first look, so that a publication between look and wait is not missed.
+        let mut published = self.shared.published.subscribe();
+        let _place = self.shared.demand.join(lane, need);
+        loop {
+            match self.look(ask, need, Instant::now()) {
+                Now::Wait => {}
+                now => return now,
+            }
+            if published.changed().await.is_err() {
+                return Now::Said(Err(Status::new(Code::Unavailable, "podresources-proxy is stopping")));
+            }
+        }
+    }
+
+    fn look(&self, ask: &Ask, need: &Need, now: Instant) -> Now {
+        let view = self.shared.view.load();
+        let max_stale = self.shared.config.max_stale;
+        match ask {
+            Ask::List => {
+                let verdict = need.judge(view.list.as_ref(), &view.reach, now, max_stale);
+                self.say(&view, view.list.as_ref(), verdict, now, |list| Ok(list.framed()))
+            }
+            Ask::AlphaList => {
+                self.shared.alpha_asked(now);
+                let verdict = need.judge(view.alpha.as_ref(), &view.reach, now, max_stale);
+                self.say(&view, view.alpha.as_ref(), verdict, now, |reply| {
+                    reply.as_ref().map(|list| list.framed()).map_err(Status::clone)
+                })
+            }
+            Ask::Allocatable => {
+                let verdict = need.judge(view.allocatable.as_ref(), &view.reach, now, max_stale);
+                self.say(&view, view.allocatable.as_ref(), verdict, now, |reply| {
+                    reply.as_ref().map(|allocatable| allocatable.framed()).map_err(Status::clone)
+                })
+            }
+            Ask::Get { namespace, name } => {
+                let verdict = need.judge(view.list.as_ref(), &view.reach, now, max_stale);
+                self.look_up(&view, view.list.as_ref(), verdict, now, (namespace, name))
+            }
+        }
+    }
+
+    fn look_up(
+        &self,
+        view: &View,
+        part: Option<&Part<Arc<PodList>>>,
+        verdict: Verdict,
+        now: Instant,
+        (namespace, name): (&str, &str),
+    ) -> Now {
+        let found = match part {
+            Some(part) => part.content.get(namespace, name),
+            None => Lookup::Absent,
+        };
+        match (verdict, found) {
+            (Verdict::Fresh | Verdict::Stale, Lookup::Found(framed)) => self.say(view, part, verdict, now, |_| Ok(framed)),
+            (Verdict::Fresh, Lookup::Absent | Lookup::Ambiguous) => Now::Forward,
+            // "Not found" is never said from an old snapshot.
+            (Verdict::Stale, _) => {
+                Now::Said(Err(self.unreachable(&view.reach, now, "and the last good snapshot does not have this pod")))
+            }
+            (Verdict::Expired | Verdict::Wait, _) => self.say(view, part, verdict, now, |_| Ok(Bytes::new())),
+        }
+    }
+
+    fn say<T>(
+        &self,
+        view: &View,
+        part: Option<&Part<T>>,
+        verdict: Verdict,
+        now: Instant,
+        framed: impl FnOnce(&T) -> Result<Bytes, Status>,
+    ) -> Now {
+        match (verdict, part) {
+            (Verdict::Wait, _) | (_, None) => Now::Wait,
+            (Verdict::Expired, _) => {
+                let limit = humantime::format_duration(self.shared.config.max_stale);
+                Now::Said(Err(self.unreachable(&view.reach, now, &format!("longer than --max-stale {limit}"))))
+            }
+            (Verdict::Fresh | Verdict::Stale, Some(part)) => {
+                let freshness = Freshness {
+                    age: now.saturating_duration_since(part.begun),
+                    epoch: part.epoch,
+                    source: Source::Kubelet,
+                    stale: verdict == Verdict::Stale,
+                };
+                Now::Said(framed(&part.content).map(|framed| Answer { framed, freshness }))
+            }
+        }
+    }
+
+    /// Has the kubelet asked for one pod.
+    async fn forward(&self, namespace: &str, name: &str, epoch: u64) -> Result<Forwarded, Status> {
+        let (reply, answer) = oneshot::channel();
+        let job = Job { namespace: namespace.to_owned(), name: name.to_owned(), epoch, reply };
+        match self.shared.gets.try_send(job) {
+            Ok(()) => {}
+            Err(mpsc::error::TrySendError::Full(_)) => {
+                return Err(Status::new(
+                    Code::Unavailable,
+                    "podresources-proxy: too many Gets of unknown pods wait for the kubelet",
+                ));
+            }
+            Err(mpsc::error::TrySendError::Closed(_)) => return Err(stopping()),
+        }
+        answer.await.map_err(|_| stopping())?
+    }
+
+    fn unreachable(&self, reach: &Reach, now: Instant, so: &str) -> Status {
+        let Reach::Down { since, why, .. } = reach else { return stopping() };
+        // Whole seconds: for people.
+        let ago = Duration::from_secs(now.saturating_duration_since(*since).as_secs());
+        let since = humantime::format_rfc3339_seconds(SystemTime::now() - ago);
+        let ago = humantime::format_duration(ago);
+        let text = format!("podresources-proxy: the kubelet cannot be reached since {since} ({ago}), {so}: {why}");
+        Status::new(Code::Unavailable, text)
+    }
+
+    fn waited_in_vain(&self, waited: Duration) -> Status {
+        let Activity { doing, last_error, .. } = self.shared.activity();
+        let waited = humantime::format_duration(Duration::from_millis(u64::try_from(waited.as_millis()).unwrap_or(u64::MAX)));
+        let error = last_error.map(|error| format!("; last error: {error}")).unwrap_or_default();
+        let text = format!("podresources-proxy: no answer newer than the last change within {waited}: {doing}{error}");
+        Status::new(Code::Unavailable, text)
+    }
+}
+
+/// What came of a forwarded Get.
+#[derive(Clone, Debug)]
+pub(super) enum Forwarded {
+    /// The kubelet's answer.
+    Answer(Answer),
+    /// The kubelet has no Get.
+    Off,
+}
+
+/// The kubelet's own words for a pod that it does not know.
+fn not_found(namespace: &str, name: &str) -> Status {
+    Status::new(Code::Unknown, format!("pod {name} in namespace {namespace} not found"))
+}
+
+fn stopping() -> Status {
+    Status::new(Code::Unavailable, "podresources-proxy is stopping")
+}

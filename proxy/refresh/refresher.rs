@@ -1,0 +1,522 @@
+//! The loop that captures: one flight at a time, for whoever waits, after every change, and now and then.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::backoff::Backoff;
+use super::budget::{Budget, Urgency};
+use super::capture::Lane as ListLane;
+use super::demand::Lane;
+use super::gets;
+use super::handle::Handle;
+use super::restart::DeviceGrace;
+use super::schedule::Schedule;
+use super::view::{Part, Reach, View};
+use super::{Config, Shared, gets::Job};
+use crate::change::Epoch;
+use crate::grpc::{Code, Status};
+use crate::snapshot::{Allocatable, PodList};
+use crate::source::{Call, Failure, Upstream};
+
+/// While pods are kept after a restart, how often to look whether they still live.
+const RECHECK: Duration = Duration::from_millis(100);
+
+/// While the kubelet cannot be reached, the least pause between two attempts, however much changes.
+const DIAL_PAUSE: Duration = Duration::from_millis(10);
+
+/// What kubelets say that have no GetAllocatableResources (KEP-2403); up to 1.26 with "Pod Resources".
+const DISABLED: [&str; 2] =
+    ["PodResources API GetAllocatableResources disabled", "Pod Resources API GetAllocatableResources disabled"];
+
+/// Captures and publishes. Lives on one thread.
+#[derive(Debug)]
+pub struct Refresher<U> {
+    shared: Arc<Shared>,
+    upstream: U,
+    jobs: Option<mpsc::Receiver<Job>>,
+    budget: Rc<RefCell<Budget>>,
+    schedule: Schedule,
+    /// The connection's own failures, and the kubelet's rate limit: no call at all before this opens.
+    gate: Gate,
+    list_gate: Gate,
+    allocatable_gate: Gate,
+    alpha_gate: Gate,
+    /// The epoch, and the count of changes to the socket, up to which changes have been noted.
+    noted: (u64, u64),
+    list: ListLane,
+    alpha: ListLane,
+    /// The count of changes up to which GetAllocatableResources has been asked.
+    allocatable_asked: u64,
+    grace: Option<DeviceGrace>,
+}
+
+/// Shut for a while after a failure.
+#[derive(Debug)]
+struct Gate {
+    backoff: Backoff,
+    opens: Instant,
+}
+
+/// What is to be done next.
+#[derive(Debug)]
+enum Next {
+    Fly(Urgency),
+    Recheck,
+    Idle { until: Instant },
+}
+
+// === impl Refresher ===
+
+impl<U: Upstream> Refresher<U> {
+    /// A refresher for this source; the handle answers from what it publishes, once it runs.
+    pub fn new(shared: Channel, upstream: U) -> Self {
+        let Channel { shared, jobs } = shared;
+        let now = Instant::now();
+        let budget = Budget::new(shared.config.upstream_rate, shared.config.upstream_burst, now);
+        let schedule = Schedule::new(shared.config.interval, now);
+        Self {
+            shared,
+            upstream,
+            jobs: Some(jobs),
+            budget: Rc::new(RefCell::new(budget)),
+            schedule,
+            gate: Gate::open(now),
+            list_gate: Gate::open(now),
+            allocatable_gate: Gate::open(now),
+            alpha_gate: Gate::open(now),
+            noted: (0, 0),
+            list: ListLane::default(),
+            alpha: ListLane::default(),
+            allocatable_asked: 0,
+            grace: None,
+        }
+    }
+
+    /// Captures for ever; drop it to stop. Needs a `LocalSet`.
+    pub async fn run(mut self) {
+        if let Some(jobs) = self.jobs.take() {
+            tokio::task::spawn_local(gets::forward(self.shared.clone(), self.upstream.clone(), self.budget.clone(), jobs));
+        }
+        let mut recheck_at = Instant::now();
+        loop {
+            self.note_changes();
+            match self.next(Instant::now(), recheck_at) {
+                Next::Fly(urgency) => self.fly(urgency).await,
+                Next::Recheck => {
+                    recheck_at = Instant::now() + RECHECK;
+                    self.recheck().await;
+                }
+                Next::Idle { until } => self.idle(until).await,
+            }
+        }
+    }
+
+    fn note_changes(&mut self) {
+        let epoch = self.shared.epoch.now();
+        if epoch == self.noted.0 {
+            return;
+        }
+        let socket = self.shared.epoch.socket();
+        if socket != self.noted.1 {
+            // What could not be reached may be there again.
+            self.gate = Gate::open(Instant::now());
+            self.upstream.drop_if_replaced();
+        }
+        self.noted = (epoch, socket);
+        self.schedule.changed(Instant::now());
+    }
+
+    fn next(&self, now: Instant, recheck_at: Instant) -> Next {
+        let lanes =
+            [(Lane::List, &self.list_gate), (Lane::Allocatable, &self.allocatable_gate), (Lane::AlphaList, &self.alpha_gate)];
+        let waiter = lanes.into_iter().filter(|(lane, _)| self.wanted(*lane)).map(|(_, gate)| (gate.opens, Urgency::Waiter)).min();
+        let (due, urgency) = self.schedule.next();
+        let scheduled = (due.max(self.list_gate.opens), urgency);
+        // Of two that are due, the waiter.
+        let (at, urgency) = waiter.filter(|(at, _)| *at <= now || *at <= scheduled.0).unwrap_or(scheduled);
+        let at = at.max(self.gate.opens);
+        if at <= now {
+            return Next::Fly(urgency);
+        }
+        if !self.list.keeps_pods() && !self.alpha.keeps_pods() {
+            return Next::Idle { until: at };
+        }
+        if recheck_at <= now { Next::Recheck } else { Next::Idle { until: at.min(recheck_at) } }
+    }
+
+    fn wanted(&self, lane: Lane) -> bool {
+        let view = self.shared.view.load();
+        if let Reach::Down { epoch, .. } = view.reach {
+            return self.shared.demand.epoch(lane).is_some_and(|wanted| wanted > epoch);
+        }
+        match lane {
+            Lane::List => self.shared.demand.unmet(lane, view.list.as_ref()),
+            Lane::Allocatable => self.shared.demand.unmet(lane, view.allocatable.as_ref()),
+            Lane::AlphaList => self.shared.demand.unmet(lane, view.alpha.as_ref()),
+        }
+    }
+
+    async fn idle(&self, until: Instant) {
+        self.doing(|| "idle".to_owned());
+        tokio::select! {
+            () = sleep_until(until) => {}
+            () = self.shared.epoch.bumped() => {}
+            () = self.shared.demand.news() => {}
+            () = self.upstream.closed() => self.connection_ended(),
+        }
+    }
+
+    /// The kubelet has gone, or will not have us: everything may differ from now on.
+    fn connection_ended(&self) {
+        tracing::info!("the connection to the kubelet has ended");
+        self.shared.epoch.bump(crate::change::Kind::Socket);
+    }
+
+    /// One flight: what is wanted or due, one call after the other.
+    async fn fly(&mut self, urgency: Urgency) {
+        if let Err(failure) = self.connect().await {
+            return self.connection_failed(&failure);
+        }
+        if !self.take_budget(urgency).await {
+            return;
+        }
+        let now = Instant::now();
+        let (due, scheduled) = self.schedule.next();
+        let due = due <= now;
+        let mut paid = true;
+        if (due && self.list_gate.opens <= now) || self.wanted(Lane::List) {
+            paid = false;
+            let captured = self.capture_list().await;
+            if !self.passed(captured, |refresher| &mut refresher.list_gate) {
+                return;
+            }
+        }
+        let changed = self.shared.epoch.allocatable() != self.allocatable_asked;
+        let timer = due && scheduled == Urgency::Timer;
+        if (changed || timer || self.wanted(Lane::Allocatable)) && self.allocatable_gate.opens <= now {
+            self.pay(&mut paid, urgency).await;
+            let captured = self.capture_allocatable().await;
+            if !self.passed(captured, |refresher| &mut refresher.allocatable_gate) {
+                return;
+            }
+        }
+        let asked_lately = self.shared.alpha_wanted(now);
+        if (self.wanted(Lane::AlphaList) || (due && asked_lately)) && self.alpha_gate.opens <= now {
+            self.pay(&mut paid, urgency).await;
+            let captured = self.capture_alpha().await;
+            self.passed(captured, |refresher| &mut refresher.alpha_gate);
+        } else if !asked_lately {
+            self.forget_alpha();
+        }
+    }
+
+    async fn connect(&mut self) -> Result<(), Failure> {
+        // Before the attempt: its verdict holds for whoever knows of no later change.
+        let epoch = self.shared.epoch.now();
+        self.doing(|| "connecting to the kubelet".to_owned());
+        let before = self.upstream.connections();
+        let connected = self.upstream.connect().await;
+        if self.upstream.connections() != before {
+            self.shared.stats.connections.add();
+        }
+        let reach = &self.shared.view.load().reach.clone();
+        match (&connected, reach) {
+            (Ok(()), Reach::Up) => {}
+            (Ok(()), Reach::Untried) => self.shared.publish(|view| view.reach = Reach::Up),
+            (Ok(()), Reach::Down { since, .. }) => {
+                tracing::info!(down_for = ?since.elapsed(), "the kubelet can be reached again");
+                self.shared.publish(|view| view.reach = Reach::Up);
+            }
+            (Err(Failure::Unreachable(why)), reach) => {
+                let since = match reach {
+                    Reach::Down { since, .. } => *since,
+                    Reach::Up | Reach::Untried => {
+                        tracing::warn!(%why, "the kubelet cannot be reached");
+                        Instant::now()
+                    }
+                };
+                let why: Arc<str> = why.as_str().into();
+                self.shared.publish(|view| view.reach = Reach::Down { epoch, since, why });
+            }
+            (Err(_), _) => {}
+        }
+        connected
+    }
+
+    /// Waits for the budget's leave; no leave where what was to be done has changed meanwhile.
+    async fn take_budget(&self, urgency: Urgency) -> bool {
+        let wait = match { self.budget.borrow_mut().take(urgency, Instant::now()) } {
+            Ok(()) => return true,
+            Err(wait) => wait,
+        };
+        self.doing(|| "waiting for the upstream budget (--upstream-rate, --upstream-burst)".to_owned());
+        tokio::select! {
+            () = sleep(wait) => {}
+            // A waiter may take what settling and timer may not.
+            () = self.shared.demand.news(), if urgency != Urgency::Waiter => {}
+        }
+        false
+    }
+
+    /// Takes a further call of a flight that is under way; the first is paid for.
+    async fn pay(&self, paid: &mut bool, urgency: Urgency) {
+        if std::mem::take(paid) {
+            return;
+        }
+        loop {
+            let wait = match { self.budget.borrow_mut().take(urgency, Instant::now()) } {
+                Ok(()) => return,
+                Err(wait) => wait,
+            };
+            sleep(wait).await;
+        }
+    }
+
+    async fn capture_list(&mut self) -> Result<(), Failure> {
+        let (epoch, begun) = (self.shared.epoch.now(), Instant::now());
+        let allocatable_count = self.shared.epoch.allocatable();
+        let message = self.call(0, Call::List).await?;
+        let connection = self.upstream.connections();
+        let published = self.shared.view.load_full();
+        let old = published.list.as_ref().map(|part| &part.content);
+        let reply = Part { content: message, epoch, begun };
+        let config = &self.shared.config;
+        let taken = self.list.take(reply, connection, old, &config.kubepods, config.restart_settle).await;
+        let (part, restarted) = taken.map_err(|error| self.malformed("List", &error))?;
+        self.count_change(old.is_some_and(|old| Arc::ptr_eq(old, &part.content)));
+        if restarted {
+            self.shared.stats.restarts.add();
+            tracing::info!(pods_kept = self.list.kept().len(), "the kubelet has restarted");
+            self.grace =
+                published.allocatable.as_ref().and_then(|part| part.content.clone().ok()).map(|base| DeviceGrace::new(base, begun));
+            self.allocatable_asked = 0;
+        }
+        // Nothing that GetAllocatableResources may show has changed since it was asked: it is as fresh as the list.
+        let renewed = allocatable_count == self.allocatable_asked;
+        self.shared.publish(|view| {
+            view.list = Some(part);
+            if renewed && let Some(allocatable) = &mut view.allocatable {
+                allocatable.epoch = epoch;
+            }
+        });
+        self.note_kept();
+        self.schedule.captured(begun);
+        Ok(())
+    }
+
+    async fn capture_allocatable(&mut self) -> Result<(), Failure> {
+        let (epoch, begun) = (self.shared.epoch.now(), Instant::now());
+        let count = self.shared.epoch.allocatable();
+        let content = match self.call(1, Call::Allocatable).await {
+            Ok(message) => {
+                let reply = Allocatable::build(&message).map_err(|error| self.malformed("GetAllocatableResources", &error))?;
+                Ok(Arc::new(self.complete(reply, begun)))
+            }
+            // An old kubelet, or one with the feature off: its answer is this error.
+            Err(Failure::Answered(status)) if is_off(&status) => Err(status),
+            Err(failure) => return Err(failure),
+        };
+        self.allocatable_asked = count;
+        self.shared.publish(|view| {
+            let content = match (&view.allocatable, content) {
+                (Some(Part { content: Ok(old), .. }), Ok(new)) if old.digest() == new.digest() => Ok(old.clone()),
+                (_, content) => content,
+            };
+            view.allocatable = Some(Part { content, epoch, begun });
+        });
+        Ok(())
+    }
+
+    fn complete(&mut self, reply: Allocatable, now: Instant) -> Allocatable {
+        let Some(grace) = &self.grace else { return reply };
+        match grace.complete(&reply, now) {
+            Some(completed) => completed,
+            None => {
+                self.grace = None;
+                reply
+            }
+        }
+    }
+
+    async fn capture_alpha(&mut self) -> Result<(), Failure> {
+        let (epoch, begun) = (self.shared.epoch.now(), Instant::now());
+        let message = match self.call(3, Call::AlphaList).await {
+            // A kubelet that has v1alpha1 no more: its answer is this error.
+            Err(Failure::Answered(status)) if status.code == Code::Unimplemented => {
+                self.shared.publish(|view| view.alpha = Some(Part { content: Err(status), epoch, begun }));
+                return Ok(());
+            }
+            message => message?,
+        };
+        let connection = self.upstream.connections();
+        let published = self.shared.view.load_full();
+        let config = &self.shared.config;
+        let reply = Part { content: message, epoch, begun };
+        let taken = self.alpha.take(reply, connection, alpha_list(&published), &config.kubepods, config.restart_settle).await;
+        let (part, _) = taken.map_err(|error| self.malformed("v1alpha1 List", &error))?;
+        self.shared.publish(|view| view.alpha = Some(part.map(Ok)));
+        Ok(())
+    }
+
+    fn forget_alpha(&mut self) {
+        if self.shared.view.load().alpha.is_some() {
+            self.alpha = ListLane::default();
+            self.shared.publish(|view| view.alpha = None);
+        }
+    }
+
+    /// Looks whether the pods that are kept after a restart still live.
+    async fn recheck(&mut self) {
+        let config = &self.shared.config;
+        let view = self.shared.view.load_full();
+        let list = view.list.as_ref().map(|part| &part.content);
+        let list = self.list.recheck(list, &config.kubepods, config.restart_settle).await;
+        let alpha = self.alpha.recheck(alpha_list(&view), &config.kubepods, config.restart_settle).await.map(|part| part.map(Ok));
+        if list.is_some() || alpha.is_some() {
+            self.shared.publish(|view| {
+                view.list = list.or(view.list.take());
+                view.alpha = alpha.or(view.alpha.take());
+            });
+            self.note_kept();
+        }
+    }
+
+    /// Makes a call; gives it up where the socket is replaced meanwhile, since nobody will answer any more.
+    async fn call(&self, index: usize, call: Call<'_>) -> Result<bytes::Bytes, Failure> {
+        let began = Instant::now();
+        self.doing(|| format!("{} is under way at the kubelet", super::CALLS[index]));
+        let reply = tokio::select! {
+            reply = self.upstream.call(call) => reply,
+            () = self.replaced() => Err(Failure::Lost("the kubelet's socket was replaced during the call".to_owned())),
+        };
+        self.shared.stats.called(index, &reply);
+        tracing::debug!(call = super::CALLS[index], took = ?began.elapsed(), ok = reply.is_ok(), "asked the kubelet");
+        reply
+    }
+
+    async fn replaced(&self) {
+        loop {
+            self.shared.epoch.bumped().await;
+            if self.upstream.drop_if_replaced() {
+                return;
+            }
+        }
+    }
+
+    /// Whether a step of a flight went well, so that the next may follow. A call's own failure shuts that call's gate alone: one that
+    /// always fails must not keep the others from being made.
+    fn passed(&mut self, captured: Result<(), Failure>, gate: impl FnOnce(&mut Self) -> &mut Gate) -> bool {
+        match captured {
+            Ok(()) => {
+                *gate(self) = Gate::open(Instant::now());
+                self.gate.backoff.reset();
+                true
+            }
+            Err(failure @ (Failure::Unreachable(_) | Failure::Lost(_) | Failure::RateLimited)) => {
+                self.connection_failed(&failure);
+                false
+            }
+            Err(failure) => {
+                self.tell(&failure);
+                gate(self).shut(Instant::now());
+                true
+            }
+        }
+    }
+
+    fn connection_failed(&mut self, failure: &Failure) {
+        self.tell(failure);
+        let now = Instant::now();
+        let pause = self.gate.shut(now);
+        self.schedule.put_off(now + pause);
+        match failure {
+            // Whoever knows of a later change than the attempt wants another one, and an attempt costs the kubelet nothing.
+            Failure::Unreachable(_) => self.gate.opens = now + pause.min(DIAL_PAUSE),
+            // It broke, often because the kubelet went away: the next attempt will tell.
+            Failure::Lost(_) if self.upstream.drop_if_replaced() => self.gate.opens = now,
+            _ => {}
+        }
+    }
+
+    /// Says once what went wrong.
+    fn tell(&self, failure: &Failure) {
+        let text = failure.to_string();
+        let known = self.shared.activity().last_error.as_deref() == Some(&text);
+        if !known && !matches!(failure, Failure::Unreachable(_)) {
+            tracing::warn!(error = %failure, "asking the kubelet failed; it is asked again");
+        }
+        self.shared.note(|activity| activity.last_error = Some(text));
+    }
+
+    fn malformed(&self, call: &str, error: &crate::snapshot::Malformed) -> Failure {
+        self.shared.stats.malformed.add();
+        Failure::Answered(Status::new(
+            Code::Internal,
+            format!("{call} with a reply that does not parse ({error}); it is not published"),
+        ))
+    }
+
+    fn count_change(&self, same: bool) {
+        let stats = &self.shared.stats;
+        if same { stats.unchanged.add() } else { stats.changed.add() }
+    }
+
+    fn note_kept(&self) {
+        let kept = self.list.kept();
+        self.shared.note(|activity| {
+            activity.kept = kept;
+            activity.last_error = None;
+        });
+    }
+
+    fn doing(&self, what: impl FnOnce() -> String) {
+        self.shared.note(|activity| activity.doing = what());
+    }
+}
+
+// === impl Gate ===
+
+impl Gate {
+    fn open(now: Instant) -> Self {
+        Self { backoff: Backoff::default(), opens: now }
+    }
+
+    /// After a failure; says for how long.
+    fn shut(&mut self, now: Instant) -> Duration {
+        let pause = self.backoff.failed(rand::random());
+        self.opens = now + pause;
+        pause
+    }
+}
+
+/// The `v1alpha1` list that is published, if one is.
+fn alpha_list(view: &View) -> Option<&Arc<PodList>> {
+    view.alpha.as_ref().and_then(|part| part.content.as_ref().ok())
+}
+
+/// Whether an error says that the kubelet does not have GetAllocatableResources, rather than that it failed.
+fn is_off(status: &Status) -> bool {
+    status.code == Code::Unimplemented || (status.code == Code::Unknown && DISABLED.contains(&&*status.message))
+}
+
+/// The refresher's end of what it shares with the answering side: made on any thread, taken to the refresher's.
+#[derive(Debug)]
+pub struct Channel {
+    shared: Arc<Shared>,
+    jobs: mpsc::Receiver<Job>,
+}
+
+/// The two ends: one answers, the other is for [`Refresher::new`].
+#[must_use]
+pub fn channel(config: Config, epoch: Arc<Epoch>) -> (Handle, Channel) {
+    /// Gets that may wait to be forwarded; each holds two names.
+    const JOBS: usize = 1024;
+    let (gets, jobs) = mpsc::channel(JOBS);
+    let shared = Arc::new(Shared::new(config, epoch, gets));
+    (Handle { shared: shared.clone() }, Channel { shared, jobs })
+}

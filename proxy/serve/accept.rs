@@ -1,0 +1,182 @@
+//! Accepting, on a thread of its own, so that no load on the workers keeps a client from getting in.
+//!
+//! It never gives up: where descriptors run out, a spare one is spent to take a connection and close it, so that its client learns at
+//! once, and the queue does not spin; when descriptors are back, all goes on.
+
+use std::convert::Infallible;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use tokio::runtime::Builder;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use super::socket::SocketFile;
+use super::stats::Stats;
+use super::transport::Transport;
+
+/// The thread's name.
+pub(super) const THREAD: &str = "serve-accept";
+/// How long accepting goes on after the socket's path has ceased to lead here. A client that has looked the path up, and is not yet in
+/// the queue, is somewhere within one system call.
+const LINGER: Duration = Duration::from_millis(50);
+/// How long to wait where accepting fails and not even the spare descriptor helps.
+const PAUSE: Duration = Duration::from_millis(20);
+/// How often one kind of trouble is logged.
+const LOG_EVERY: Duration = Duration::from_mins(1);
+
+/// Accepts connections and hands each to the worker that has the fewest.
+pub(super) struct Acceptor {
+    pub(super) listener: OwnedFd,
+    /// The path that leads to the listener, withdrawn before it is closed; TCP has none.
+    pub(super) file: Option<Arc<SocketFile>>,
+    /// One for each worker of `stats`, in the same order.
+    pub(super) workers: Vec<mpsc::UnboundedSender<OwnedFd>>,
+    pub(super) stats: Arc<Stats>,
+    /// Most connections open at a time.
+    pub(super) limit: usize,
+}
+
+/// Takes connections out of the queue.
+struct Queue {
+    file: Option<Arc<SocketFile>>,
+    workers: Vec<mpsc::UnboundedSender<OwnedFd>>,
+    stats: Arc<Stats>,
+    limit: usize,
+    spare: Option<OwnedFd>,
+    over_limit: Seldom,
+    out_of_descriptors: Seldom,
+    failing: Seldom,
+}
+
+/// Says when something may be logged again.
+#[derive(Default)]
+struct Seldom {
+    next: Option<Instant>,
+}
+
+/// Starts the accepting thread. It ends after `stop`, once the queue is empty, and then closes the listener.
+pub(super) fn start<T: Transport>(acceptor: Acceptor, stop: CancellationToken, alive: mpsc::Sender<Infallible>) -> io::Result<()> {
+    let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
+    let spare = spare();
+    std::thread::Builder::new().name(THREAD.into()).spawn(move || {
+        let _alive = alive;
+        let Acceptor { listener, file, workers, stats, limit } = acceptor;
+        let queue = Queue {
+            file,
+            workers,
+            stats,
+            limit,
+            spare,
+            over_limit: Seldom::default(),
+            out_of_descriptors: Seldom::default(),
+            failing: Seldom::default(),
+        };
+        if let Err(error) = runtime.block_on(queue.run::<T>(listener, &stop)) {
+            tracing::error!(%error, "accepting has ended: the socket cannot be watched");
+        }
+    })?;
+    Ok(())
+}
+
+fn spare() -> Option<OwnedFd> {
+    File::open("/dev/null").map(OwnedFd::from).ok()
+}
+
+// === impl Queue ===
+
+impl Queue {
+    async fn run<T: Transport>(mut self, listener: OwnedFd, stop: &CancellationToken) -> io::Result<()> {
+        let listener = T::listener(listener)?;
+        stop.run_until_cancelled(self.accept::<T>(&listener)).await;
+        if let Some(file) = &self.file {
+            file.withdraw();
+        }
+        let _ = timeout(LINGER, self.accept::<T>(&listener)).await;
+        // Whoever is in the queue now has connected; closing the listener would reset them. The queue cannot be longer than its backlog,
+        // so this ends even where somebody keeps connecting.
+        for _ in 0..super::socket::backlog() {
+            match timeout(Duration::ZERO, T::accept(&listener)).await {
+                Ok(Ok(socket)) => self.hand_over(socket),
+                Ok(Err(_)) => {}
+                Err(_) => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Accepts for ever.
+    async fn accept<T: Transport>(&mut self, listener: &T::Listener) {
+        loop {
+            match T::accept(listener).await {
+                Ok(socket) => self.hand_over(socket),
+                Err(error) => match Errno::from_io_error(&error) {
+                    // The client has gone again while it was in the queue, or a signal came.
+                    Some(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => {}
+                    Some(Errno::MFILE | Errno::NFILE) => self.turn_away::<T>(listener).await,
+                    _ => {
+                        if self.failing.now() {
+                            warn!(%error, "accepting a connection failed; trying again");
+                        }
+                        sleep(PAUSE).await;
+                    }
+                },
+            }
+        }
+    }
+
+    fn hand_over(&mut self, socket: OwnedFd) {
+        let Self { workers, stats, limit, .. } = self;
+        let loads = stats.workers.iter().map(|worker| worker.open.load(Relaxed));
+        let open: u64 = loads.clone().sum();
+        if open >= *limit as u64 {
+            stats.accept.over_limit.fetch_add(1, Relaxed);
+            if self.over_limit.now() {
+                warn!(open, limit, "connection closed: as many as allowed are open");
+            }
+            return;
+        }
+        let Some((least, _)) = loads.enumerate().min_by_key(|(_, load)| *load) else { return };
+        stats.workers[least].open.fetch_add(1, Relaxed);
+        stats.accept.accepted.fetch_add(1, Relaxed);
+        if workers[least].send(socket).is_err() {
+            stats.workers[least].open.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// No descriptor is left for a connection: spends the spare one on taking it and closing it.
+    async fn turn_away<T: Transport>(&mut self, listener: &T::Listener) {
+        if self.out_of_descriptors.now() {
+            warn!("connections are closed: no file descriptors left; raise the limit (LimitNOFILE=, ulimit -n)");
+        }
+        let had_one = self.spare.take().is_some();
+        // Another thread may have been faster and taken the descriptor; then there is nothing to do but wait.
+        let turned_away = had_one && matches!(timeout(PAUSE, T::accept(listener)).await, Ok(Ok(_)));
+        self.spare = spare();
+        if turned_away {
+            self.stats.accept.out_of_descriptors.fetch_add(1, Relaxed);
+        } else {
+            sleep(PAUSE).await;
+        }
+    }
+}
+
+// === impl Seldom ===
+
+impl Seldom {
+    fn now(&mut self) -> bool {
+        let now = Instant::now();
+        let due = self.next.is_none_or(|next| now >= next);
+        if due {
+            self.next = Some(now + LOG_EVERY);
+        }
+        due
+    }
+}

@@ -1,0 +1,258 @@
+//! The socket file: bound under a temporary name, given its mode and owner, and only then put in place, so that no client ever sees a
+//! socket that is not ready; given up without harm to whoever has taken its place.
+
+use std::fs::{self, DirBuilder, Metadata};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use inotify::{EventStream, Inotify, WatchMask};
+use rustix::fs::{AtFlags, CWD, Gid, Mode, Uid, chmod, chownat};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+use tokio_stream::StreamExt as _;
+use tracing::warn;
+
+mod error;
+mod occupant;
+
+pub use error::{SocketError, Step};
+
+use error::failed;
+use occupant::{Occupant, occupant};
+
+/// Bytes of a Unix socket's path that the kernel takes, `sun_path` without its end mark.
+const MAX_PATH: usize = 107;
+/// The directory of the kubelet's own socket. We never make it: a kubelet that finds it with the wrong mode does not start.
+const KUBELETS_OWN: &str = "pod-resources";
+
+/// Where the socket is to be, and whose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketConfig {
+    /// Its path.
+    pub path: PathBuf,
+    /// Permission bits, exactly as given here: the umask has no say.
+    pub mode: u32,
+    /// The user that owns it; `None` leaves it to the process's own.
+    pub owner: Option<u32>,
+    /// The group that owns it; `None` leaves it to the process's own.
+    pub group: Option<u32>,
+    /// Whether to take the place of a socket that a living process serves.
+    pub replace: bool,
+}
+
+/// The file that leads to our socket: under its temporary name first, in place once published.
+#[derive(Debug)]
+pub(super) struct SocketFile {
+    config: SocketConfig,
+    temporary: PathBuf,
+    identity: Identity,
+    state: Mutex<State>,
+}
+
+/// Which file it is, whatever it is called: device and inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Temporary,
+    Published,
+    Withdrawn,
+}
+
+/// Makes the socket under a temporary name in the directory of its path, ready for connections.
+pub(super) fn bind_temporarily(config: SocketConfig) -> Result<(OwnedFd, SocketFile), SocketError> {
+    let path = &config.path;
+    let (Some(name), Some(directory)) = (path.file_name(), path.parent()) else {
+        return Err(SocketError::NoName { path: path.clone() });
+    };
+    let len = path.as_os_str().len();
+    if len > MAX_PATH {
+        return Err(SocketError::TooLong { path: path.clone(), len });
+    }
+    let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+    make_directory(directory)?;
+    if let (Occupant::Living(by), false) = (occupant(path)?, config.replace) {
+        return Err(SocketError::InUse { path: path.clone(), by });
+    }
+
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(failed(Step::Bind, path))?;
+    let temporary = bind_somewhere(&socket, directory, name.len())?;
+    // From here on the temporary file goes away with this, whatever fails.
+    let identity = fs::symlink_metadata(&temporary).map(|found| Identity::of(&found)).map_err(failed(Step::Look, &temporary))?;
+    let file = SocketFile { config, temporary, identity, state: Mutex::new(State::Temporary) };
+    file.set_owner_and_mode()?;
+    // Nobody could connect before this, so nobody got in under a mode that was not meant.
+    listen(&socket, backlog()).map_err(failed(Step::Listen, &file.temporary))?;
+    Ok((socket, file))
+}
+
+/// The longest queue of connections that the kernel allows.
+pub(super) fn backlog() -> i32 {
+    const SINCE_LINUX_5_4: i32 = 4096;
+    fs::read_to_string("/proc/sys/net/core/somaxconn").ok().and_then(|text| text.trim().parse().ok()).unwrap_or(SINCE_LINUX_5_4)
+}
+
+/// Binds to a name that is not taken, no longer than the final one where that has ten bytes or more. A socket left there by a process
+/// that died is removed.
+fn bind_somewhere(socket: &OwnedFd, directory: &Path, name_len: usize) -> Result<PathBuf, SocketError> {
+    const TRIES: u32 = 64;
+    let pid = std::process::id();
+    let mut last = Errno::ADDRINUSE;
+    for attempt in 0..TRIES {
+        let temporary = directory.join(format!(".{:07x}{attempt:02x}", pid & 0x0fff_ffff));
+        debug_assert!(name_len < 10 || temporary.as_os_str().len() <= directory.as_os_str().len() + 1 + name_len);
+        let address = SocketAddrUnix::new(&temporary).map_err(failed(Step::Bind, &temporary))?;
+        for _ in 0..2 {
+            match bind(socket, &address) {
+                Ok(()) => return Ok(temporary),
+                Err(Errno::ADDRINUSE) => {}
+                Err(error) => return Err(failed(Step::Bind, &temporary)(error)),
+            }
+            // A process with our id, in another container or before us, is or was using the name.
+            match occupant(&temporary) {
+                Ok(Occupant::DeadSocket) => drop(fs::remove_file(&temporary)),
+                Ok(Occupant::Nobody) => {}
+                Ok(Occupant::Living(_)) | Err(_) => break,
+            }
+        }
+        last = Errno::ADDRINUSE;
+    }
+    Err(failed(Step::Bind, directory)(last))
+}
+
+fn make_directory(directory: &Path) -> Result<(), SocketError> {
+    match fs::metadata(directory) {
+        Ok(_) => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(failed(Step::Look, directory)(error)),
+    }
+    if directory.file_name().is_some_and(|name| name == KUBELETS_OWN) {
+        return Err(SocketError::KubeletDirectory { directory: directory.to_owned() });
+    }
+    DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(failed(Step::MakeDirectory, directory))?;
+    // The umask may have taken away what clients need to get at the socket.
+    chmod(directory, Mode::from_raw_mode(0o755)).map_err(failed(Step::SetMode, directory))
+}
+
+// === impl SocketConfig ===
+
+impl SocketConfig {
+    /// A socket at this path for its owner and its group, which replaces nothing that lives.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), mode: 0o660, owner: None, group: None, replace: false }
+    }
+}
+
+// === impl SocketFile ===
+
+impl SocketFile {
+    pub(super) fn path(&self) -> &Path {
+        &self.config.path
+    }
+
+    fn set_owner_and_mode(&self) -> Result<(), SocketError> {
+        let SocketConfig { mode, owner, group, .. } = self.config;
+        if owner.is_some() || group.is_some() {
+            let (owner, group) = (owner.map(Uid::from_raw), group.map(Gid::from_raw));
+            chownat(CWD, &self.temporary, owner, group, AtFlags::SYMLINK_NOFOLLOW)
+                .map_err(failed(Step::SetOwner, &self.temporary))?;
+        }
+        chmod(&self.temporary, Mode::from_raw_mode(mode)).map_err(failed(Step::SetMode, &self.temporary))
+    }
+
+    /// Puts the socket in place. Clients that connect from now on come to us; one who was connected to what stood there before stays
+    /// connected to it.
+    pub(super) fn publish(&self) -> Result<(), SocketError> {
+        let mut state = self.lock();
+        if *state != State::Temporary {
+            return Ok(());
+        }
+        // Once more: it may have been some time since the bind.
+        if let (Occupant::Living(by), false) = (occupant(self.path())?, self.config.replace) {
+            return Err(SocketError::InUse { path: self.path().to_owned(), by });
+        }
+        fs::rename(&self.temporary, self.path()).map_err(failed(Step::Publish, self.path()))?;
+        *state = State::Published;
+        Ok(())
+    }
+
+    /// Takes the socket's file away, where it is still ours; what another process has put there stays.
+    pub(super) fn withdraw(&self) {
+        let mut state = self.lock();
+        let path = match *state {
+            State::Temporary => &self.temporary,
+            State::Published => self.path(),
+            State::Withdrawn => return,
+        };
+        if self.is_at(path) {
+            // Where it cannot be removed it is left as a dead socket, which the next start replaces.
+            drop(fs::remove_file(path));
+        }
+        *state = State::Withdrawn;
+    }
+
+    /// Ends once another file is at our path.
+    pub(super) async fn taken_over(&self) {
+        /// How often to look where the kernel tells of changes, and where it does not.
+        const LOOK: [Duration; 2] = [Duration::from_secs(1), Duration::from_millis(100)];
+        let mut told = watch(self.path().parent().unwrap_or(Path::new("/")));
+        let mut missed = false;
+        loop {
+            // Events that come after this look are still in the queue for the wait below.
+            match fs::symlink_metadata(self.path()) {
+                Ok(found) if Identity::of(&found) == self.identity => missed = false,
+                Ok(_) if *self.lock() == State::Published => return,
+                Ok(_) => {}
+                Err(error) => {
+                    if !missed && *self.lock() == State::Published {
+                        missed = true;
+                        warn!(path = %self.path().display(), %error, "the socket's file is gone: no new client can connect; restart to make it anew");
+                    }
+                }
+            }
+            match &mut told {
+                // What happened does not matter: the file is looked at anyway.
+                Some(events) => drop(tokio::time::timeout(LOOK[0], events.next()).await),
+                None => tokio::time::sleep(LOOK[1]).await,
+            }
+        }
+    }
+
+    fn is_at(&self, path: &Path) -> bool {
+        fs::symlink_metadata(path).is_ok_and(|found| Identity::of(&found) == self.identity)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        self.withdraw();
+    }
+}
+
+/// Watches for files that come into a directory or leave it. Where no watch is to be had (their number is limited), looking will do.
+fn watch(directory: &Path) -> Option<EventStream<[u8; 4096]>> {
+    let inotify = Inotify::init().ok()?;
+    inotify.watches().add(directory, WatchMask::CREATE | WatchMask::MOVED_TO | WatchMask::MOVED_FROM | WatchMask::DELETE).ok()?;
+    inotify.into_event_stream([0; 4096]).ok()
+}
+
+// === impl Identity ===
+
+impl Identity {
+    fn of(found: &Metadata) -> Self {
+        Self { device: found.dev(), inode: found.ino() }
+    }
+}

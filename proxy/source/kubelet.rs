@@ -1,0 +1,152 @@
+//! The kubelet's socket, over one long-lived connection.
+
+use std::cell::RefCell;
+use std::error::Error;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use prost::Message;
+use tonic::Code;
+
+use super::{Call, Failure, Upstream};
+use crate::client::{CallError, ConnectError, Connection, Limits, method};
+use crate::proto::v1::GetPodResourcesRequest;
+
+/// How long a call may take. A kubelet that hangs is asked again then; whoever waits for it has a deadline of their own.
+const CALL_DEADLINE: Duration = Duration::from_secs(10);
+
+/// A real kubelet. A clone shares the connection.
+#[derive(Clone, Debug)]
+pub struct Kubelet {
+    socket: PathBuf,
+    limits: Limits,
+    state: Rc<RefCell<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    connection: Option<Connection>,
+    /// Device and inode of the socket that it was made to.
+    dialled: Option<(u64, u64)>,
+    /// Connections made so far.
+    made: u64,
+}
+
+// === impl Kubelet ===
+
+impl Kubelet {
+    /// The kubelet at this socket. `max_reply` is in bytes.
+    #[must_use]
+    pub fn new(socket: PathBuf, max_reply: usize) -> Self {
+        Self { socket, limits: Limits { max_reply, ..Limits::default() }, state: Rc::default() }
+    }
+
+    fn open(&self) -> Option<Connection> {
+        self.state.borrow().connection.as_ref().filter(|connection| !connection.is_closed()).cloned()
+    }
+
+    async fn connection(&self) -> Result<Connection, Failure> {
+        if let Some(connection) = self.open() {
+            return Ok(connection);
+        }
+        // Looked up before dialling: where the socket is replaced in between, the next look finds a difference.
+        let dialled = identity(&self.socket);
+        let connection = Connection::connect(&self.socket, self.limits).await.map_err(|error| unreachable_or_lost(&error))?;
+        let mut state = self.state.borrow_mut();
+        // Two callers may have dialled at the same time: the first one's connection is as good as ours.
+        if let Some(other) = state.connection.as_ref().filter(|connection| !connection.is_closed()) {
+            return Ok(other.clone());
+        }
+        state.connection = Some(connection.clone());
+        state.dialled = dialled;
+        state.made += 1;
+        Ok(connection)
+    }
+}
+
+impl Upstream for Kubelet {
+    async fn connect(&self) -> Result<(), Failure> {
+        self.connection().await.map(drop)
+    }
+
+    async fn call(&self, call: Call<'_>) -> Result<Bytes, Failure> {
+        let connection = self.connection().await?;
+        let (method, request) = match call {
+            Call::List => (method::LIST, Bytes::new()),
+            Call::Allocatable => (method::ALLOCATABLE, Bytes::new()),
+            Call::AlphaList => (method::ALPHA_LIST, Bytes::new()),
+            Call::Get { namespace, name } => {
+                let request = GetPodResourcesRequest { pod_name: name.to_owned(), pod_namespace: namespace.to_owned() };
+                (method::GET, request.encode_to_vec().into())
+            }
+        };
+        match connection.unary(method, request, CALL_DEADLINE).await {
+            Ok(response) => Ok(response.into_inner()),
+            Err(CallError::Status(status)) if status.code == Code::ResourceExhausted => Err(Failure::RateLimited),
+            Err(CallError::Status(status)) => Err(Failure::Answered(status)),
+            Err(CallError::Deadline(after)) => Err(Failure::Late(after)),
+            Err(error @ CallError::TooLarge { .. }) => Err(Failure::TooLarge(error.to_string())),
+            Err(error @ CallError::Transport(_)) => Err(Failure::Lost(chain(&error))),
+        }
+    }
+
+    fn connections(&self) -> u64 {
+        self.state.borrow().made
+    }
+
+    fn drop_if_replaced(&self) -> bool {
+        let mut state = self.state.borrow_mut();
+        // A socket that was only unlinked still serves whoever is connected.
+        let replaced = state.connection.is_some() && identity(&self.socket).is_some_and(|now| Some(now) != state.dialled);
+        if replaced {
+            state.connection = None;
+        }
+        replaced
+    }
+
+    async fn closed(&self) {
+        match self.open() {
+            Some(connection) => {
+                let closed = connection.closed();
+                // The future does not keep the connection open; nor may we.
+                drop(connection);
+                closed.await;
+            }
+            None => std::future::pending().await,
+        }
+    }
+}
+
+fn identity(socket: &Path) -> Option<(u64, u64)> {
+    std::fs::metadata(socket).ok().map(|found| (found.dev(), found.ino()))
+}
+
+/// Only what says for sure that nobody serves there counts as unreachable: then the last good answer may still be given.
+/// A listener that does not answer may well have changed something.
+fn unreachable_or_lost(error: &ConnectError) -> Failure {
+    match error {
+        ConnectError::NoSuchFile(_)
+        | ConnectError::Refused(_)
+        | ConnectError::NotASocket(_)
+        | ConnectError::PermissionDenied(_) => Failure::Unreachable(error.to_string()),
+        ConnectError::TimedOut { .. } | ConnectError::Handshake { .. } | ConnectError::Io { .. } => Failure::Lost(chain(error)),
+    }
+}
+
+/// An error with all its causes on one line.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.ends_with(&next) {
+            text.push_str(": ");
+            text.push_str(&next);
+        }
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,238 @@
+//! Clients that no library would make: bytes written by hand to the socket.
+
+use std::path::Path;
+use std::time::Duration;
+
+use podresources_proxy::grpc::Code;
+use podresources_proxy::serve::Method;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+
+use crate::client::{Client, LIST};
+use crate::fake::{Fake, Running, eventually, framed};
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const GOAWAY: u8 = 7;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+/// A frame as RFC 9113, section 4.1, has it.
+struct Frame {
+    kind: u8,
+    flags: u8,
+    stream: u32,
+    payload: Vec<u8>,
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = u32::try_from(payload.len()).unwrap().to_be_bytes()[1..].to_vec();
+    bytes.extend([kind, flags]);
+    bytes.extend(stream.to_be_bytes());
+    bytes.extend(payload);
+    bytes
+}
+
+/// Headers of a call to List, each a literal without index (RFC 7541, 6.2.2).
+fn list(stream: u32) -> Vec<u8> {
+    let mut block = Vec::new();
+    for (name, value) in [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", LIST),
+        (":authority", "localhost"),
+        ("content-type", "application/grpc"),
+    ] {
+        block.push(0);
+        for text in [name, value] {
+            block.push(u8::try_from(text.len()).unwrap());
+            block.extend(text.as_bytes());
+        }
+    }
+    frame(HEADERS, END_HEADERS, stream, &block)
+}
+
+fn call(stream: u32) -> Vec<u8> {
+    [list(stream), frame(DATA, END_STREAM, stream, &[0; 5])].concat()
+}
+
+async fn greeted(path: &Path) -> UnixStream {
+    let mut socket = UnixStream::connect(path).await.unwrap();
+    socket.write_all(&[PREFACE, &frame(SETTINGS, 0, 0, &[])].concat()).await.unwrap();
+    socket
+}
+
+/// Reads to the end, however that comes.
+async fn rest(socket: &mut UnixStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    drop(
+        tokio::time::timeout(Duration::from_secs(10), socket.read_to_end(&mut bytes))
+            .await
+            .expect("the server closes the connection"),
+    );
+    bytes
+}
+
+fn frames(mut bytes: &[u8]) -> Vec<Frame> {
+    let mut frames = Vec::new();
+    while let Some((&[a, b, c, kind, flags, e, f, g, h], tail)) = bytes.split_first_chunk::<9>() {
+        let len = u32::from_be_bytes([0, a, b, c]) as usize;
+        let Some((payload, tail)) = tail.split_at_checked(len) else { break };
+        frames.push(Frame { kind, flags, stream: u32::from_be_bytes([e, f, g, h]), payload: payload.to_vec() });
+        bytes = tail;
+    }
+    frames
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_say_that_it_speaks_http2_is_closed_after_the_handshake_time() {
+    let fake = Fake::replying(b"");
+    let server = Running::with(&fake, |config| config.serving.limits.handshake_time = Duration::from_millis(30));
+    for sent in [&b""[..], &PREFACE[..23]] {
+        let mut socket = UnixStream::connect(server.path()).await.unwrap();
+        socket.write_all(sent).await.unwrap();
+        rest(&mut socket).await;
+    }
+    eventually("both are gone", || server.serving.stats().connections_open() == 0).await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn http_1_and_noise_end_their_own_connection_only() {
+    let server = Running::new(&Fake::replying(b""));
+    let mut other = Client::connect(&server.path()).await.unwrap();
+    for sent in [&b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"[..], &[0xff; 100]] {
+        let mut socket = UnixStream::connect(server.path()).await.unwrap();
+        socket.write_all(sent).await.unwrap();
+        rest(&mut socket).await;
+    }
+    other.ask(LIST, |_| {}).await.assert_ok(&[0; 5]);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_call_is_dropped_when_its_connection_is() {
+    let fake = Fake::replying(b"").gated();
+    let server = Running::new(&fake);
+    let mut socket = greeted(&server.path()).await;
+    socket.write_all(&call(1)).await.unwrap();
+    eventually("the call waits", || fake.waiting() == 1).await;
+    drop(socket);
+    eventually("the wait is given up", || fake.waiting() == 0).await;
+    eventually("the connection is closed", || server.serving.stats().connections_open() == 0).await;
+    assert_eq!(server.serving.stats().calls(Some(Method::List), Code::Cancelled), 1);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_request_that_its_client_resets_half_way_leaves_nothing_behind() {
+    let fake = Fake::replying(b"");
+    let server = Running::new(&fake);
+    let mut socket = greeted(&server.path()).await;
+    let half = [list(1), frame(DATA, 0, 1, &[0; 3]), frame(RST_STREAM, 0, 1, &8_u32.to_be_bytes())].concat();
+    socket.write_all(&half).await.unwrap();
+    socket.write_all(&call(3)).await.unwrap();
+    let stats = server.serving.stats();
+    eventually("the second call is answered", || stats.calls(Some(Method::List), Code::Ok) == 1).await;
+    eventually("nothing is in flight", || stats.in_flight() == 0).await;
+    assert_eq!(fake.asked.lock().unwrap().len(), 1);
+    drop(socket);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn more_streams_than_allowed_are_refused_and_the_others_served() {
+    let fake = Fake::replying(b"").gated();
+    let server = Running::with(&fake, |config| {
+        config.serving.limits.streams = 4;
+        // This client never answers the ping that follows a GOAWAY.
+        config.serving.limits.grace = Duration::from_millis(50);
+    });
+    let mut socket = greeted(&server.path()).await;
+    let calls: Vec<u8> = (0..6).flat_map(|at| call(2 * at + 1)).collect();
+    socket.write_all(&calls).await.unwrap();
+    eventually("four wait", || fake.waiting() == 4).await;
+    for _ in 0..4 {
+        fake.open();
+    }
+    let stats = server.serving.stats();
+    eventually("four are answered", || stats.calls(Some(Method::List), Code::Ok) == 4).await;
+    server.stop.cancel();
+    let frames = frames(&rest(&mut socket).await);
+    let refused = |frame: &&Frame| frame.kind == RST_STREAM && frame.payload == 7_u32.to_be_bytes();
+    assert_eq!(frames.iter().filter(refused).map(|frame| frame.stream).collect::<Vec<_>>(), [9, 11]);
+    server.stop().await;
+}
+
+/// CVE-2023-44487.
+#[tokio::test]
+async fn a_client_that_opens_and_resets_streams_without_end_is_told_to_calm_down() {
+    let fake = Fake::replying(b"").gated();
+    let server = Running::new(&fake);
+    let mut other = Client::connect(&server.path()).await.unwrap();
+    let socket = greeted(&server.path()).await;
+    let (mut read, mut write) = socket.into_split();
+    let flood = tokio::spawn(async move {
+        for at in 0..200_000_u32 {
+            let reset = [list(2 * at + 1), frame(RST_STREAM, 0, 2 * at + 1, &8_u32.to_be_bytes())].concat();
+            if write.write_all(&reset).await.is_err() {
+                break;
+            }
+        }
+    });
+    let mut bytes = Vec::new();
+    let ended = tokio::time::timeout(Duration::from_secs(20), read.read_to_end(&mut bytes)).await;
+    assert!(ended.is_ok(), "the connection was not ended");
+    flood.await.unwrap();
+    let goaway = frames(&bytes).into_iter().find(|frame| frame.kind == GOAWAY);
+    if let Some(goaway) = goaway {
+        assert_eq!(goaway.payload[4..8], 11_u32.to_be_bytes(), "ENHANCE_YOUR_CALM");
+    }
+    fake.open();
+    other.ask(LIST, |_| {}).await.assert_ok(&[0; 5]);
+    server.stop().await;
+}
+
+/// What real clients send first, as recorded; see `tests/cases/clients`. Half of them have an `:authority` that `h2` alone would refuse.
+#[tokio::test]
+async fn every_recorded_client_gets_the_whole_reply_and_status_zero() {
+    let fake = Fake::replying(b"recorded");
+    let server = Running::new(&fake);
+    let stats = server.serving.stats();
+    let mut replayed = 0;
+    for case in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/clients")).unwrap() {
+        let case = case.unwrap().path();
+        if case.extension().is_none_or(|extension| extension != "bin") {
+            continue;
+        }
+        replayed += 1;
+        let mut socket = UnixStream::connect(server.path()).await.unwrap();
+        socket.write_all(&std::fs::read(&case).unwrap()).await.unwrap();
+        let mut bytes = Vec::new();
+        let ended = |bytes: &[u8]| frames(bytes).iter().any(|frame| frame.kind == HEADERS && frame.flags & END_STREAM != 0);
+        while !ended(&bytes) {
+            let read = tokio::time::timeout(Duration::from_secs(10), socket.read_buf(&mut bytes)).await;
+            assert_ne!(read.expect("a reply").unwrap(), 0, "{} is hung up on", case.display());
+        }
+        let data: Vec<u8> = frames(&bytes).into_iter().filter(|frame| frame.kind == DATA).flat_map(|frame| frame.payload).collect();
+        assert_eq!(data, framed(b"recorded"), "{}", case.display());
+        let answered = stats.calls(Some(Method::List), Code::Ok) + stats.calls(Some(Method::AlphaList), Code::Ok);
+        assert_eq!(answered, replayed, "{}", case.display());
+    }
+    assert!(replayed >= 9, "only {replayed} recordings found");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn headers_over_16_kib_are_http_431() {
+    let server = Running::new(&Fake::replying(b""));
+    let mut client = Client::connect(&server.path()).await.unwrap();
+    let long = "x".repeat(17 * 1024);
+    let reply = client.ask(LIST, |request| drop(request.headers_mut().insert("x-long", long.parse().unwrap()))).await;
+    assert_eq!(reply.http, 431);
+    client.ask(LIST, |_| {}).await.assert_ok(&[0; 5]);
+    server.stop().await;
+}

@@ -1,0 +1,107 @@
+//! `cargo xtask test`: everything that must pass before a change is merged.
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+
+use crate::report::Report;
+use crate::{lab, means, shell, tidy};
+
+/// Everything that must pass: tidy, unit, integration, real clients, real kubelet
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only this area; may be given more than once
+    #[arg(long, value_enum, value_name = "AREA")]
+    only: Vec<Area>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Area {
+    /// Formatting, lints, documentation links, the rules of the house, licences
+    Tidy,
+    /// Tests beside the code, and the examples in its documentation
+    Unit,
+    /// Tests of tests/ that need nothing but this machine's sockets and files
+    Integration,
+    /// The HTTP/2 conformance test
+    H2spec,
+    /// A real kubelet, and real clients of every age in front of it
+    Kubelet,
+}
+
+/// Test targets that need something built first: they belong to an area of their own.
+const H2SPEC: &str = "h2spec";
+const REAL_KUBELET: &str = "real_kubelet";
+
+pub(crate) fn run(Args { only }: &Args) -> ExitCode {
+    let wanted = |area| only.is_empty() || only.contains(&area);
+    let mut report = Report::new();
+    if wanted(Area::Tidy) {
+        tidy::steps(&mut report);
+    }
+    if wanted(Area::Unit) {
+        report.step("unit", &[], || shell::run(shell::cargo().args(["test", "--locked", "--workspace", "--lib", "--bins"])));
+        report.step("documentation examples", &[], || shell::run(shell::cargo().args(["test", "--locked", "--doc"])));
+    }
+    if wanted(Area::Integration) {
+        report.step("integration", &[], integration);
+    }
+    if wanted(Area::H2spec) {
+        report.step("h2spec", &[means::GO], h2spec);
+    }
+    if wanted(Area::Kubelet) {
+        let needs = [&means::NODE[..], &[means::NPM, means::OPENSSL]].concat();
+        report.step("real kubelet, real clients", &needs, real_kubelet);
+    }
+    report.finish()
+}
+
+/// All test targets of the root package, save those with an area of their own.
+fn integration() -> Result<()> {
+    let mut command = shell::cargo();
+    command.args(["test", "--locked"]);
+    let targets = test_targets()?;
+    let mut some = false;
+    for target in targets.iter().filter(|target| ![H2SPEC, REAL_KUBELET].contains(&target.as_str())) {
+        command.args(["--test", target]);
+        some = true;
+    }
+    if !some {
+        bail!("no integration test is left in Cargo.toml");
+    }
+    shell::run(&mut command)
+}
+
+fn test_targets() -> Result<Vec<String>> {
+    let metadata = shell::output(shell::cargo().args(["metadata", "--locked", "--no-deps", "--format-version", "1"]))?;
+    let metadata: Value = serde_json::from_str(&metadata).context("cargo metadata is not JSON")?;
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    let targets = packages.flat_map(|package| package["targets"].as_array().into_iter().flatten());
+    let tests = targets.filter(|target| target["kind"].as_array().is_some_and(|kinds| kinds.contains(&"test".into())));
+    Ok(tests.filter_map(|target| target["name"].as_str().map(str::to_owned)).collect())
+}
+
+fn h2spec() -> Result<()> {
+    let clients = build_clients(&["h2spec"])?;
+    let mut command = shell::cargo();
+    command.args(["test", "--locked", "--test", H2SPEC, "--", "--include-ignored"]).env("H2SPEC", clients.join("h2spec-2.2.1"));
+    shell::run(&mut command)
+}
+
+fn real_kubelet() -> Result<()> {
+    let bin = lab::build(lab::VERSION, &[])?;
+    let clients = build_clients(&["grpc-go", "multus", "kubernetes", "storm", "python", "node"])?;
+    let mut command = shell::cargo();
+    // One node after the other: each test has one of its own, and a machine has CPUs for one.
+    command.args(["test", "--locked", "--test", REAL_KUBELET, "--", "--include-ignored", "--test-threads=1", "--nocapture"]);
+    shell::run(command.env("LAB_BIN", bin).env("CLIENTS_BIN", clients))
+}
+
+/// Builds real clients, and returns the folder where they are.
+fn build_clients(names: &[&str]) -> Result<PathBuf> {
+    let out = shell::target().join("clients");
+    shell::run(Command::new("tests/clients/build").args(names).env("CLIENTS_TARGET", &out))?;
+    Ok(out)
+}
