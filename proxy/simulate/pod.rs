@@ -91,7 +91,7 @@ pub struct Container {
 /// A prepared claim on one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// The ResourceClaim's name.
+    /// The `ResourceClaim`'s name.
     pub name: String,
     /// Index into the node's claimable devices.
     pub device: usize,
@@ -157,7 +157,8 @@ impl PodRequest {
         self.pod_cpus = 0;
         self.pod_memory = 0;
         for container in &mut self.containers {
-            *container = ContainerRequest { sidecar: container.sidecar, ..ContainerRequest::named(std::mem::take(&mut container.name)) };
+            *container =
+                ContainerRequest { sidecar: container.sidecar, ..ContainerRequest::named(std::mem::take(&mut container.name)) };
         }
         self
     }

@@ -43,7 +43,7 @@ async fn under_churn_pods_change_their_number_does_not_and_nothing_has_two_owner
             sleep(Duration::from_millis(2)).await;
         }
     };
-    timeout(Duration::from_secs(60), all_replaced_once).await.expect("half of the pods are replaced");
+    timeout(Duration::from_mins(1), all_replaced_once).await.expect("half of the pods are replaced");
     lab.sim.close().await;
 }
 
@@ -84,7 +84,8 @@ async fn a_pod_is_listed_empty_then_holds_its_share_then_its_claims() {
 async fn each_allocation_and_each_release_puts_new_state_files_in_place() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().to_owned();
-    let lab = Lab::start(|config| (config.root_dir, config.socket, config.devices, config.claims) = (Some(path), None, 64, 64)).await;
+    let lab =
+        Lab::start(|config| (config.root_dir, config.socket, config.devices, config.claims) = (Some(path), None, 64, 64)).await;
     assert_eq!(lab.sim.socket(), root.path().join("pod-resources/kubelet.sock"));
     let before = inodes(root.path());
     lab.sim.add_pod(wants_all()).await.unwrap();
@@ -98,7 +99,8 @@ async fn each_allocation_and_each_release_puts_new_state_files_in_place() {
     assert!(after.iter().zip(inodes(root.path())).all(|(before, after)| *before != after));
     let left = std::fs::read_to_string(root.path().join("cpu_manager_state")).unwrap();
     assert!(!left.contains(&pod.uid), "its CPUs are free");
-    let temporary = std::fs::read_dir(root.path()).unwrap().filter(|e| e.as_ref().unwrap().file_name().as_encoded_bytes()[0] == b'.');
+    let temporary =
+        std::fs::read_dir(root.path()).unwrap().filter(|e| e.as_ref().unwrap().file_name().as_encoded_bytes()[0] == b'.');
     assert_eq!(temporary.count(), 0);
 }
 
