@@ -16,7 +16,7 @@ use crate::config::setting;
 /// Show how a running proxy is: its source, freshness, change sources, snapshot, clients and rights
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Args {
-    /// The proxy's admin socket, a path or unix:///path
+    /// The proxy's admin socket, a path or `unix:///path`
     #[arg(long, value_name = "PATH", env = "PODRESOURCES_PROXY_ADMIN_SOCKET", hide_env_values = true,
         default_value = setting::ADMIN_SOCKET.default_text())]
     admin_socket: SocketPath,
