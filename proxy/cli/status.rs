@@ -176,7 +176,7 @@ mod tests {
             "freshness": {"epoch": 12, "snapshot_epoch": 11, "age_s": 4.25, "stale": true},
             "change_sources": [{"name": "inotify", "state": "active", "detail": "/var/lib/kubelet"}, {"name": "timer", "state": "active", "detail": "10s"}],
             "snapshot": {"pods": 110, "list_bytes": 22000, "allocatable_bytes": null, "digest": "ab12", "kept_after_restart": ["ns/a"]},
-            "upstream": {"calls": 7, "refused": 1, "failed": 2, "rate": 20.0, "burst": 4.0, "left": 3.25, "waiting": 5},
+            "upstream": {"calls": 7, "refused": 1, "failed": 2, "rate": 20.0, "burst": 4.0, "waiting": 5},
             "clients": {"connections": 3, "accepted": 9, "refused": 0, "requests": {"List": 4, "Get": 2}},
             "rights": {"uid": 0, "capabilities": ["CAP_BPF", "CAP_SYS_ADMIN"]},
             "readiness": {"ready": false, "waiting_for": [{"name": "first capture", "reason": "no socket"}], "notes": ["no hostPID"]}
@@ -196,7 +196,7 @@ mod tests {
         snapshot   110 pods, List 22000 bytes, Allocatable not offered, digest ab12
                    kept over a kubelet restart: ns/a
         upstream   7 calls, 1 refused, 2 failed; 5 requests wait
-                   budget 20/s, burst 4, 3.2 left
+                   budget 20/s, burst 4
         clients    3 connected, 9 accepted, 0 turned away
                    Get: 2
                    List: 4
@@ -214,7 +214,7 @@ mod tests {
         changes    -
         snapshot   none yet
         upstream   0 calls, 0 refused, 0 failed; 0 requests wait
-                   budget 0/s, burst 0, 0.0 left
+                   budget 0/s, burst 0
         clients    0 connected, 0 accepted, 0 turned away
         rights     uid 0, no capabilities
         ");
