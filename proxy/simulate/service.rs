@@ -151,13 +151,10 @@ async fn read(method: Method, body: Incoming) -> Result<PodKey, Status> {
         Ok(collected) => collected.to_bytes(),
         Err(error) => return Err(Status::new(Code::ResourceExhausted, format!("grpc: failed to receive message: {error}"))),
     };
-    let Some((head, message)) = framed.split_at_checked(PREFIX_LEN).filter(|(head, message)| {
-        let (flag, len) = (head[0], u32::from_be_bytes([head[1], head[2], head[3], head[4]]));
-        flag == 0 && usize::try_from(len).is_ok_and(|len| len == message.len())
-    }) else {
-        return Err(internal(format!("grpc: a request of {} bytes is not one uncompressed message", framed.len())));
+    let message = match framed.as_ref() {
+        [0, a, b, c, d, message @ ..] if u32::from_be_bytes([*a, *b, *c, *d]) as usize == message.len() => message,
+        _ => return Err(internal(format!("grpc: a request of {} bytes is not one uncompressed message", framed.len()))),
     };
-    debug_assert_eq!(head.len(), PREFIX_LEN);
     if method != Method::Get {
         return Ok(PodKey::new("", ""));
     }

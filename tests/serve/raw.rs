@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
 use crate::client::{Client, LIST};
-use crate::fake::{Fake, Running, eventually};
+use crate::fake::{Fake, Running, eventually, framed};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const DATA: u8 = 0;
@@ -23,6 +23,7 @@ const END_HEADERS: u8 = 4;
 /// A frame as RFC 9113, section 4.1, has it.
 struct Frame {
     kind: u8,
+    flags: u8,
     stream: u32,
     payload: Vec<u8>,
 }
@@ -38,9 +39,13 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 /// Headers of a call to List, each a literal without index (RFC 7541, 6.2.2).
 fn list(stream: u32) -> Vec<u8> {
     let mut block = Vec::new();
-    for (name, value) in
-        [(":method", "POST"), (":scheme", "http"), (":path", LIST), (":authority", "localhost"), ("content-type", "application/grpc")]
-    {
+    for (name, value) in [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", LIST),
+        (":authority", "localhost"),
+        ("content-type", "application/grpc"),
+    ] {
         block.push(0);
         for text in [name, value] {
             block.push(u8::try_from(text.len()).unwrap());
@@ -63,16 +68,20 @@ async fn greeted(path: &Path) -> UnixStream {
 /// Reads to the end, however that comes.
 async fn rest(socket: &mut UnixStream) -> Vec<u8> {
     let mut bytes = Vec::new();
-    drop(tokio::time::timeout(Duration::from_secs(10), socket.read_to_end(&mut bytes)).await.expect("the server closes the connection"));
+    drop(
+        tokio::time::timeout(Duration::from_secs(10), socket.read_to_end(&mut bytes))
+            .await
+            .expect("the server closes the connection"),
+    );
     bytes
 }
 
 fn frames(mut bytes: &[u8]) -> Vec<Frame> {
     let mut frames = Vec::new();
-    while let Some((&[a, b, c, kind, _, e, f, g, h], tail)) = bytes.split_first_chunk::<9>() {
+    while let Some((&[a, b, c, kind, flags, e, f, g, h], tail)) = bytes.split_first_chunk::<9>() {
         let len = u32::from_be_bytes([0, a, b, c]) as usize;
         let Some((payload, tail)) = tail.split_at_checked(len) else { break };
-        frames.push(Frame { kind, stream: u32::from_be_bytes([e, f, g, h]), payload: payload.to_vec() });
+        frames.push(Frame { kind, flags, stream: u32::from_be_bytes([e, f, g, h]), payload: payload.to_vec() });
         bytes = tail;
     }
     frames
@@ -184,6 +193,36 @@ async fn a_client_that_opens_and_resets_streams_without_end_is_told_to_calm_down
     }
     fake.open();
     other.ask(LIST, |_| {}).await.assert_ok(&[0; 5]);
+    server.stop().await;
+}
+
+/// What real clients send first, as recorded; see `tests/cases/clients`. Half of them have an `:authority` that `h2` alone would refuse.
+#[tokio::test]
+async fn every_recorded_client_gets_the_whole_reply_and_status_zero() {
+    let fake = Fake::replying(b"recorded");
+    let server = Running::new(&fake);
+    let stats = server.serving.stats();
+    let mut replayed = 0;
+    for case in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/clients")).unwrap() {
+        let case = case.unwrap().path();
+        if case.extension().is_none_or(|extension| extension != "bin") {
+            continue;
+        }
+        replayed += 1;
+        let mut socket = UnixStream::connect(server.path()).await.unwrap();
+        socket.write_all(&std::fs::read(&case).unwrap()).await.unwrap();
+        let mut bytes = Vec::new();
+        let ended = |bytes: &[u8]| frames(bytes).iter().any(|frame| frame.kind == HEADERS && frame.flags & END_STREAM != 0);
+        while !ended(&bytes) {
+            let read = tokio::time::timeout(Duration::from_secs(10), socket.read_buf(&mut bytes)).await;
+            assert_ne!(read.expect("a reply").unwrap(), 0, "{} is hung up on", case.display());
+        }
+        let data: Vec<u8> = frames(&bytes).into_iter().filter(|frame| frame.kind == DATA).flat_map(|frame| frame.payload).collect();
+        assert_eq!(data, framed(b"recorded"), "{}", case.display());
+        let answered = stats.calls(Some(Method::List), Code::Ok) + stats.calls(Some(Method::AlphaList), Code::Ok);
+        assert_eq!(answered, replayed, "{}", case.display());
+    }
+    assert!(replayed >= 9, "only {replayed} recordings found");
     server.stop().await;
 }
 
