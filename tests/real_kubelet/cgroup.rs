@@ -1,0 +1,50 @@
+//! Cgroups: where the node's pods are, and a cgroup of its own for a client.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const ROOT: &str = "/sys/fs/cgroup";
+
+/// Where to look for pods, and to put clients: one hierarchy is enough.
+fn hierarchy() -> PathBuf {
+    let root = Path::new(ROOT);
+    if root.join("cgroup.controllers").exists() { root.to_owned() } else { root.join("pids") }
+}
+
+/// A cgroup that is removed at the end, when its processes have gone.
+pub(crate) struct Cgroup(PathBuf);
+
+// === impl Cgroup ===
+
+impl Cgroup {
+    pub(crate) fn new(name: &str) -> Self {
+        let path = hierarchy().join(name);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn add(&self, pid: u32) {
+        fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir(&self.0) {
+            eprintln!("cgroup {} stays: {error}", self.0.display());
+        }
+    }
+}
+
+/// The pod's cgroup below `root`, the node's own, if it is there.
+pub(crate) fn of_pod(root: &str, uid: &str) -> Option<PathBuf> {
+    let kubepods = hierarchy().join(root).join("kubepods");
+    let name = format!("pod{uid}");
+    ["", "burstable", "besteffort"].iter().map(|class| kubepods.join(class).join(&name)).find(|path| path.is_dir())
+}
+
+/// Whether a process runs in it or below it. The pod's own cgroup has none: they are in its containers'.
+pub(crate) fn has_processes(cgroup: &Path) -> bool {
+    let own = fs::read_to_string(cgroup.join("cgroup.procs")).is_ok_and(|pids| !pids.is_empty());
+    own || fs::read_dir(cgroup).into_iter().flatten().flatten().any(|entry| entry.path().is_dir() && has_processes(&entry.path()))
+}
