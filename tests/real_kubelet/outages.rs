@@ -14,7 +14,8 @@ use crate::node::{Kind, Node};
 use crate::proxy::Proxy;
 
 const OK: i32 = 0;
-const DEADLINE_EXCEEDED: i32 = 4;
+/// How a deadline ends: by tonic's own clock as CANCELLED, by the server's as DEADLINE_EXCEEDED; whichever is first.
+const DEADLINE: [i32; 2] = [1, 4];
 const UNAVAILABLE: i32 = 14;
 
 fn is_marked_stale(reply: &Reply) -> bool {
@@ -94,7 +95,7 @@ async fn while_the_kubelet_hangs_requests_after_a_change_wait_and_never_get_an_o
         other.send(LIST, request).await
     };
     let (waited, content) = tokio::join!(waiting, content);
-    assert_eq!(waited.code, DEADLINE_EXCEEDED, "an answer from before the change, or an error too early: {waited:?}");
+    assert!(DEADLINE.contains(&waited.code), "an answer from before the change, or an error too early: {waited:?}");
     assert_eq!((content.code, &content.message), (OK, &before.message), "who is content with an old answer has it: {content:?}");
 
     let patient = tokio::spawn(async move { client.call(LIST, Bytes::new()).await });
