@@ -46,7 +46,9 @@ async fn failures(server: SocketAddr) -> (Vec<String>, usize) {
     let h2spec = std::env::var_os("H2SPEC").expect("H2SPEC names the h2spec binary");
     let report = tempfile::NamedTempFile::new().unwrap();
     let mut command = Command::new(h2spec);
-    command.args(["--host", "127.0.0.1", "--port", &server.port().to_string(), "--timeout", "5", "--junit-report"]).arg(report.path());
+    command
+        .args(["--host", "127.0.0.1", "--port", &server.port().to_string(), "--timeout", "5", "--junit-report"])
+        .arg(report.path());
     let ran = tokio::task::spawn_blocking(move || command.output()).await.unwrap().expect("h2spec runs");
     let text = std::fs::read_to_string(report.path()).unwrap();
     assert!(text.contains("<testcase"), "h2spec made no report:\n{}", String::from_utf8_lossy(&ran.stderr));

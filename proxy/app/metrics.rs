@@ -33,7 +33,12 @@ impl Collector for Serving {
         });
         counters(e, "requests", "Requests answered, by method and gRPC status code", requests)?;
         gauge(e, "requests_in_flight", "Requests that have begun and not ended", Some(stats.in_flight()))?;
-        gauge(e, "reply_bytes_max", "Largest reply so far, in bytes; most clients take 4 MiB or 16 MiB", Some(stats.largest_reply()))?;
+        gauge(
+            e,
+            "reply_bytes_max",
+            "Largest reply so far, in bytes; most clients take 4 MiB or 16 MiB",
+            Some(stats.largest_reply()),
+        )?;
         gauge(e, "connections_open", "Connections open now", Some(stats.connections_open()))?;
         counter(e, "connections_accepted", "Connections taken", stats.connections_accepted())?;
         let refused = [("limit", stats.connections_over_limit()), ("descriptors", stats.connections_out_of_descriptors())];
@@ -56,7 +61,12 @@ impl Collector for Refreshing {
         counter(e, "waits_expired", "Requests whose deadline came before a capture that would do", stats.expired.get())?;
         counter(e, "forwarded_gets", "Gets forwarded to the kubelet", stats.forwarded.get())?;
         counter(e, "kubelet_restarts", "Restarts of the kubelet that were seen", stats.restarts.get())?;
-        gauge(e, "pods_kept_after_restart", "Pods served that a restarted kubelet has not told yet", Some(self.0.kept().len() as u64))?;
+        gauge(
+            e,
+            "pods_kept_after_restart",
+            "Pods served that a restarted kubelet has not told yet",
+            Some(self.0.kept().len() as u64),
+        )?;
         gauge(e, "waiting", "Requests that wait for a capture now", Some(self.0.waiting() as u64))?;
         gauge(e, "epoch", "Changes seen so far", Some(self.0.epoch()))?;
         gauge(e, "source_up", "Whether the kubelet can be reached", Some(u64::from(matches!(view.reach, Reach::Up))))?;

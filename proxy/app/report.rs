@@ -27,7 +27,13 @@ pub(super) struct Reporter {
 // === impl Reporter ===
 
 impl Reporter {
-    pub(super) fn new(config: &Config, handle: Handle, dirs: Arc<KubeletDirs>, serving: Arc<serve::Stats>, readiness: Readiness) -> Self {
+    pub(super) fn new(
+        config: &Config,
+        handle: Handle,
+        dirs: Arc<KubeletDirs>,
+        serving: Arc<serve::Stats>,
+        readiness: Readiness,
+    ) -> Self {
         Self { config: Arc::new(config.clone()), handle, dirs, serving, readiness, started: Instant::now() }
     }
 
@@ -36,7 +42,14 @@ impl Reporter {
         metrics.register(Box::new(metrics::Serving(self.serving.clone())));
         metrics.register(Box::new(metrics::Refreshing(self.handle.clone())));
         let (readiness, shown) = (self.readiness.clone(), self.config.shown.clone());
-        Parts { readiness, heartbeats, metrics, log_level, status: Box::new(move || self.status()), config: Box::new(move || shown.clone()) }
+        Parts {
+            readiness,
+            heartbeats,
+            metrics,
+            log_level,
+            status: Box::new(move || self.status()),
+            config: Box::new(move || shown.clone()),
+        }
     }
 
     fn status(&self) -> Status {
@@ -121,7 +134,8 @@ impl Reporter {
     fn clients(&self) -> Clients {
         let stats = &self.serving;
         let of = |method: Option<Method>| (0..=16).map(|code| stats.calls(method, Code::from_i32(code))).sum::<u64>();
-        let methods = Method::ALL.into_iter().map(|method| (format!("{}/{}", method.api_version(), method.name()), of(Some(method))));
+        let methods =
+            Method::ALL.into_iter().map(|method| (format!("{}/{}", method.api_version(), method.name()), of(Some(method))));
         Clients {
             connections: stats.connections_open(),
             accepted: stats.connections_accepted(),

@@ -32,7 +32,8 @@ pub(super) fn run(Args { args }: &Args) -> Result<(), Fault> {
 fn start(resolved: &Resolved, level: &Level) -> Result<(), Fault> {
     let set = level.clone();
     let level = LogLevel::new(resolved.config.log.level.clone(), move |level| set.set(level).map_err(|error| error.to_string()));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| Fault::Failed(error.into()))?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| Fault::Failed(error.into()))?;
     runtime.block_on(async {
         let demo = if resolved.config.demo { Some(demo(&resolved.config).await?) } else { None };
         app::run(app_config(resolved), level).await.map_err(|error| Fault::Failed(error.into()))?;

@@ -175,7 +175,10 @@ impl<A: Answers> Shared<A> {
             Ok(read) => read?,
             Err(_) => {
                 let waited = humantime::format_duration(until - arrived);
-                return Err(Status::new(Code::DeadlineExceeded, format!("the request message did not arrive whole within {waited}")));
+                return Err(Status::new(
+                    Code::DeadlineExceeded,
+                    format!("the request message did not arrive whole within {waited}"),
+                ));
             }
         }
         Ok(unary.finish()?)

@@ -265,10 +265,9 @@ fn occupant(path: &Path) -> Result<Occupant, SocketError> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let probe = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(failed(Step::Look, path))?;
     match connect(&probe, &address) {
-        Ok(()) => Ok(Occupant::Living(socket_peercred(&probe).map_or_else(
-            |_| "unknown".to_owned(),
-            |peer| format!("process {}", peer.pid.as_raw_nonzero()),
-        ))),
+        Ok(()) => Ok(Occupant::Living(
+            socket_peercred(&probe).map_or_else(|_| "unknown".to_owned(), |peer| format!("process {}", peer.pid.as_raw_nonzero())),
+        )),
         // Its queue is full: somebody has it open.
         Err(Errno::AGAIN) => Ok(Occupant::Living("busy: its queue is full".to_owned())),
         Err(Errno::CONNREFUSED | Errno::NOENT) => Ok(Occupant::DeadSocket),
@@ -312,7 +311,8 @@ impl SocketFile {
         let SocketConfig { mode, owner, group, .. } = self.config;
         if owner.is_some() || group.is_some() {
             let (owner, group) = (owner.map(Uid::from_raw), group.map(Gid::from_raw));
-            chownat(CWD, &self.temporary, owner, group, AtFlags::SYMLINK_NOFOLLOW).map_err(failed(Step::SetOwner, &self.temporary))?;
+            chownat(CWD, &self.temporary, owner, group, AtFlags::SYMLINK_NOFOLLOW)
+                .map_err(failed(Step::SetOwner, &self.temporary))?;
         }
         chmod(&self.temporary, Mode::from_raw_mode(mode)).map_err(failed(Step::SetMode, &self.temporary))
     }

@@ -18,8 +18,8 @@ use tracing::debug;
 use crate::answer::Answers;
 
 use super::connection;
-use super::transport::Transport;
 use super::service::Shared;
+use super::transport::Transport;
 
 /// How many workers there are: one per CPU of our affinity mask, at most `cap`.
 pub(super) fn count(cap: Option<std::num::NonZeroUsize>) -> usize {

@@ -157,7 +157,8 @@ impl PodRequest {
         self.pod_cpus = 0;
         self.pod_memory = 0;
         for container in &mut self.containers {
-            *container = ContainerRequest { sidecar: container.sidecar, ..ContainerRequest::named(std::mem::take(&mut container.name)) };
+            *container =
+                ContainerRequest { sidecar: container.sidecar, ..ContainerRequest::named(std::mem::take(&mut container.name)) };
         }
         self
     }

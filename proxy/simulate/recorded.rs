@@ -65,7 +65,8 @@ pub(super) fn get(list: &Bytes, key: &PodKey) -> Option<Bytes> {
             return None;
         }
         let pod = rest.split_to(len);
-        let found = tag == 1 && v1::PodResources::decode(pod).is_ok_and(|pod| pod.name == key.name && pod.namespace == key.namespace);
+        let found =
+            tag == 1 && v1::PodResources::decode(pod).is_ok_and(|pod| pod.name == key.name && pod.namespace == key.namespace);
         if found {
             return Some(field.slice(..field.len() - rest.len()));
         }

@@ -128,11 +128,7 @@ fn memory(blocks: &[MemoryBlock], shown: bool) -> Vec<v1::ContainerMemory> {
 }
 
 fn container_memory(block: &MemoryBlock) -> v1::ContainerMemory {
-    v1::ContainerMemory {
-        memory_type: block.memory_type.to_owned(),
-        size: block.size,
-        topology: Some(topology(block.numa_node)),
-    }
+    v1::ContainerMemory { memory_type: block.memory_type.to_owned(), size: block.size, topology: Some(topology(block.numa_node)) }
 }
 
 fn cpu_ids<'a>(cpus: impl IntoIterator<Item = &'a u32>, rng: &mut impl Rng) -> Vec<i64> {

@@ -170,12 +170,8 @@ fn encode(message: &impl Message) -> Bytes {
 /// The kubelet's own words for a method that is switched off; for one that it does not have, those of its gRPC library.
 fn supported(method: Method, features: &Features) -> Result<(), Status> {
     match method {
-        Method::Get if features.get == Support::Off => {
-            Err(Status::new(Code::Unknown, "PodResources API Get method disabled"))
-        }
-        Method::Allocatable if features.allocatable == Support::Off => {
-            Err(Status::new(Code::Unknown, features.allocatable_off))
-        }
+        Method::Get if features.get == Support::Off => Err(Status::new(Code::Unknown, "PodResources API Get method disabled")),
+        Method::Allocatable if features.allocatable == Support::Off => Err(Status::new(Code::Unknown, features.allocatable_off)),
         _ => Ok(()),
     }
 }

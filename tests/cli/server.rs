@@ -65,7 +65,8 @@ async fn serve(listener: std::os::unix::net::UnixListener, replies: Replies) {
     while let Ok((stream, _)) = listener.accept().await {
         let service = TowerToHyperService::new(PodResourcesListerServer::new(replies.clone()));
         tokio::spawn(async move {
-            let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service);
+            let connection =
+                hyper::server::conn::http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service);
             // The command hangs up when it has what it wants.
             let _hung_up = connection.await;
         });

@@ -43,8 +43,16 @@ pub(crate) fn of_pod(root: &str, uid: &str) -> Option<PathBuf> {
     ["", "burstable", "besteffort"].iter().map(|class| kubepods.join(class).join(&name)).find(|path| path.is_dir())
 }
 
-/// Whether a process runs in it or below it. The pod's own cgroup has none: they are in its containers'.
-pub(crate) fn has_processes(cgroup: &Path) -> bool {
+/// How many of the cgroups directly in it have a process, deeper ones included: a pod's containers and its sandbox.
+pub(crate) fn populated_children(cgroup: &Path) -> usize {
+    directories(cgroup).filter(|child| is_populated(child)).count()
+}
+
+fn is_populated(cgroup: &Path) -> bool {
     let own = fs::read_to_string(cgroup.join("cgroup.procs")).is_ok_and(|pids| !pids.is_empty());
-    own || fs::read_dir(cgroup).into_iter().flatten().flatten().any(|entry| entry.path().is_dir() && has_processes(&entry.path()))
+    own || directories(cgroup).any(|child| is_populated(&child))
+}
+
+fn directories(cgroup: &Path) -> impl Iterator<Item = PathBuf> {
+    fs::read_dir(cgroup).into_iter().flatten().flatten().map(|entry| entry.path()).filter(|path| path.is_dir())
 }

@@ -24,12 +24,10 @@ async fn same(node: &Node, proxy: &Proxy, path: &'static str, request: &[u8]) ->
 #[ignore = "needs a real kubelet: `cargo xtask test --only kubelet`"]
 async fn every_reply_through_us_equals_the_kubelets() {
     let node = Node::start();
-    for name in ["one", "two"] {
-        node.add_pod(name, Kind::Device);
-        node.running(name).await;
+    for (name, kind) in [("one", Kind::Device), ("two", Kind::Device), ("three", Kind::Shared)] {
+        node.add_pod(name, kind);
+        node.running(name, kind).await;
     }
-    node.add_pod("three", Kind::Shared);
-    node.running("three").await;
     let proxy = Proxy::start(&node, &[]).await;
 
     let list = same(&node, &proxy, LIST, &[]).await;

@@ -35,12 +35,24 @@ pub(crate) enum Kind {
     Device,
 }
 
+// === impl Kind ===
+
+impl Kind {
+    const fn containers(self) -> usize {
+        match self {
+            Self::Shared => 2,
+            Self::Device => 1,
+        }
+    }
+}
+
 // === impl Node ===
 
 impl Node {
     /// A node with its first two static pods running: `exclusive` (a CPU and a device) and `shared`.
     pub(crate) fn start() -> Self {
-        let bin = std::env::var_os("LAB_BIN").expect("LAB_BIN names the folder with the kubelet: `cargo xtask test --only kubelet`");
+        let bin =
+            std::env::var_os("LAB_BIN").expect("LAB_BIN names the folder with the kubelet: `cargo xtask test --only kubelet`");
         // Not below the build folder: a socket's path has 107 bytes at most.
         let folder = tempfile::Builder::new().prefix("podresources-lab-").tempdir().unwrap();
         let cgroup = format!("podresources-lab-{}", std::process::id());
@@ -100,12 +112,13 @@ impl Node {
         assert!(status.success(), "tests/lab/pod {words:?}");
     }
 
-    /// Waits until the pod's containers run, and returns its cgroup.
-    pub(crate) async fn running(&self, name: &str) -> PathBuf {
+    /// Waits until all of the pod's containers run, and returns its cgroup. A kubelet that restarts before that may reject the pod for
+    /// good, as its devices are not there yet.
+    pub(crate) async fn running(&self, name: &str, kind: Kind) -> PathBuf {
         let what = format!("pod {name} runs");
         wait(&what, || {
             let cgroup = cgroup::of_pod(&self.cgroup, &self.uid(name)?)?;
-            cgroup::has_processes(&cgroup).then_some(cgroup)
+            (cgroup::populated_children(&cgroup) > kind.containers()).then_some(cgroup) // with the sandbox
         })
         .await
     }

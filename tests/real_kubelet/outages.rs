@@ -66,7 +66,7 @@ async fn without_a_kubelet_answers_go_on_marked_until_max_stale_and_are_fresh_wh
     let back = list_until(&mut client, "fresh answers again", |reply| reply.code == OK && !is_marked_stale(reply)).await;
     assert_eq!(canonical::text(LIST, &back.message), canonical::text(LIST, &before.message), "nothing was lost on the way");
     node.add_pod("later", Kind::Device);
-    node.running("later").await;
+    node.running("later", Kind::Device).await;
     let get = client.call(crate::call::GET, get_request("default", "later-node1")).await;
     assert_eq!(get.code, OK, "a pod of the new kubelet's: {get:?}");
 }

@@ -52,7 +52,7 @@ impl Life {
 async fn restarts_of_the_kubelet_are_seen_by_nobody() {
     let restarts = std::env::var("RESTARTS").map_or(RESTARTS, |count| count.parse().expect("RESTARTS is a number"));
     let node = Node::start();
-    let proxy = Proxy::start(&node, &["--log-level", "warn"]).await;
+    let proxy = Proxy::start(&node, &[]).await;
     let storm = Storm::start(&proxy.socket(), CLIENTS, CALLS_PER_SECOND);
     let began = now();
     let mut lives = Vec::new();
@@ -67,7 +67,7 @@ async fn restarts_of_the_kubelet_are_seen_by_nobody() {
             if round % 2 == 0 { (Kind::Device, "default", 1) } else { (Kind::Shared, "kube-system", 0) };
         let mut life = Life::new(&name, namespace, devices, now());
         node.add_pod(&name, kind);
-        let cgroup = node.running(&name).await;
+        let cgroup = node.running(&name, kind).await;
         life.running = now();
         node.restart_kubelet();
         // The pod outlives one restart, and goes some time after it.

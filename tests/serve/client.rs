@@ -39,8 +39,7 @@ pub(crate) struct Reply {
 impl Client {
     pub(crate) async fn connect(path: &Path) -> std::io::Result<Self> {
         let socket = UnixStream::connect(path).await?;
-        let (send, connection) =
-            handshake(TokioExecutor::new(), TokioIo::new(socket)).await.map_err(std::io::Error::other)?;
+        let (send, connection) = handshake(TokioExecutor::new(), TokioIo::new(socket)).await.map_err(std::io::Error::other)?;
         Ok(Self { send, connection: tokio::spawn(connection) })
     }
 

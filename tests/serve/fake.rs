@@ -79,8 +79,7 @@ impl Fake {
     }
 
     fn answer(&self) -> Result<Answer, Status> {
-        let freshness =
-            Freshness { age: Duration::from_millis(1042), epoch: 7, source: Source::Kubelet, stale: self.stale };
+        let freshness = Freshness { age: Duration::from_millis(1042), epoch: 7, source: Source::Kubelet, stale: self.stale };
         self.reply.clone().map(|framed| Answer { framed, freshness })
     }
 }

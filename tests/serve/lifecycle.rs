@@ -206,10 +206,8 @@ async fn a_server_out_of_descriptors_turns_clients_away_and_goes_on_when_they_ar
     }
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("kubelet.sock");
-    let child = ServingChild::start(
-        "lifecycle::a_server_out_of_descriptors_turns_clients_away_and_goes_on_when_they_are_back",
-        &path,
-    );
+    let child =
+        ServingChild::start("lifecycle::a_server_out_of_descriptors_turns_clients_away_and_goes_on_when_they_are_back", &path);
     eventually("it serves", || path.exists()).await;
     let mut sockets = Vec::new();
     for _ in 0..60 {

@@ -38,9 +38,13 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 /// Headers of a call to List, each a literal without index (RFC 7541, 6.2.2).
 fn list(stream: u32) -> Vec<u8> {
     let mut block = Vec::new();
-    for (name, value) in
-        [(":method", "POST"), (":scheme", "http"), (":path", LIST), (":authority", "localhost"), ("content-type", "application/grpc")]
-    {
+    for (name, value) in [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", LIST),
+        (":authority", "localhost"),
+        ("content-type", "application/grpc"),
+    ] {
         block.push(0);
         for text in [name, value] {
             block.push(u8::try_from(text.len()).unwrap());
@@ -63,7 +67,11 @@ async fn greeted(path: &Path) -> UnixStream {
 /// Reads to the end, however that comes.
 async fn rest(socket: &mut UnixStream) -> Vec<u8> {
     let mut bytes = Vec::new();
-    drop(tokio::time::timeout(Duration::from_secs(10), socket.read_to_end(&mut bytes)).await.expect("the server closes the connection"));
+    drop(
+        tokio::time::timeout(Duration::from_secs(10), socket.read_to_end(&mut bytes))
+            .await
+            .expect("the server closes the connection"),
+    );
     bytes
 }
 

@@ -32,7 +32,11 @@ pub(crate) fn steps(report: &mut Report) {
         report.step(&format!("clippy, {name}"), &[], || clippy(features));
     }
     report.step("doc links", &[], || {
-        shell::run(shell::cargo().args(["doc", "--locked", "--workspace", "--no-deps", "--document-private-items"]).env("RUSTDOCFLAGS", "-D warnings"))
+        shell::run(
+            shell::cargo()
+                .args(["doc", "--locked", "--workspace", "--no-deps", "--document-private-items"])
+                .env("RUSTDOCFLAGS", "-D warnings"),
+        )
     });
     // Not the advisories: they need a database from the network, and change without a change of ours.
     report.step("licences and sources", &[means::CARGO_DENY], || {
