@@ -25,7 +25,8 @@ impl fmt::Display for Table {
         for (name, spent) in &self.columns {
             let micros = median(spent.iter().map(|spent| spent.as_secs_f64() * 1e6));
             let ratios: Vec<f64> = spent.iter().zip(base).map(|(spent, base)| spent.as_secs_f64() / base.as_secs_f64()).collect();
-            let (least, most) = ratios.iter().fold((f64::MAX, 0.0_f64), |(least, most), ratio| (least.min(*ratio), most.max(*ratio)));
+            let (least, most) =
+                ratios.iter().fold((f64::MAX, 0.0_f64), |(least, most), ratio| (least.min(*ratio), most.max(*ratio)));
             let ratio = median(ratios.into_iter());
             writeln!(f, "| {name} | {micros:.1} µs | {ratio:.2} | {least:.2} | {most:.2} |")?;
         }
