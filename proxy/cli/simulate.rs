@@ -16,7 +16,7 @@ use crate::simulate::{Config, Profile, Rate, Simulator, StartError};
 /// Random order, one rate limit for everybody, the kubelet's error texts, and its behaviour around a restart. Ends on Ctrl-C.
 #[derive(Clone, Debug, PartialEq, clap::Args)]
 pub(super) struct Args {
-    /// The socket to serve, a path or unix:///path [default: pod-resources/kubelet.sock below --root-dir]
+    /// The socket to serve, a path or `unix:///path` [default: pod-resources/kubelet.sock below --root-dir]
     #[arg(long, value_name = "PATH")]
     socket: Option<SocketPath>,
     /// Keep state files there as a kubelet does [default, without --socket: a directory of the user's runtime directory]

@@ -1,4 +1,5 @@
 //! Precedence, errors, and the rule that every setting can be set in every way.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

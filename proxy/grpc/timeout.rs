@@ -40,8 +40,8 @@ pub fn parse_timeout(value: &[u8]) -> Result<Duration, TimeoutError> {
         count = count * 10 + u64::from(digit - b'0');
     }
     match unit {
-        b'H' => Ok(Duration::from_secs(count * 3600)),
-        b'M' => Ok(Duration::from_secs(count * 60)),
+        b'H' => Ok(Duration::from_hours(count)),
+        b'M' => Ok(Duration::from_mins(count)),
         b'S' => Ok(Duration::from_secs(count)),
         b'm' => Ok(Duration::from_millis(count)),
         b'u' => Ok(Duration::from_micros(count)),
@@ -57,14 +57,14 @@ mod tests {
     #[test]
     fn every_unit_of_the_protocol_is_read() {
         for (text, expected) in [
-            ("2H", Duration::from_secs(7200)),
-            ("3M", Duration::from_secs(180)),
+            ("2H", Duration::from_hours(2)),
+            ("3M", Duration::from_mins(3)),
             ("10S", Duration::from_secs(10)),
             ("250m", Duration::from_millis(250)),
             ("7u", Duration::from_micros(7)),
             ("99999999n", Duration::from_nanos(99_999_999)),
             ("0S", Duration::ZERO),
-            ("99999999H", Duration::from_secs(99_999_999 * 3600)),
+            ("99999999H", Duration::from_hours(99_999_999)),
         ] {
             assert_eq!(parse_timeout(text.as_bytes()), Ok(expected), "{text}");
         }

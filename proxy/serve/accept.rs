@@ -30,7 +30,7 @@ const LINGER: Duration = Duration::from_millis(50);
 /// How long to wait where accepting fails and not even the spare descriptor helps.
 const PAUSE: Duration = Duration::from_millis(20);
 /// How often one kind of trouble is logged.
-const LOG_EVERY: Duration = Duration::from_secs(60);
+const LOG_EVERY: Duration = Duration::from_mins(1);
 
 /// Accepts connections and hands each to the worker that has the fewest.
 pub(super) struct Acceptor {

@@ -15,8 +15,8 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The most bytes that wait to be written, for one connection. A reply for 500 pods (about 100 KiB) fits; above 128 KiB the writes that
-/// are saved cost less than the larger buffer.
+/// The most bytes that wait to be written, for one connection. A reply for 500 pods (about 100 KiB) fits. Measured with `benches/gather.rs`:
+/// half of it makes such a reply 1.4 times as dear, twice as much saves 5 % (15 % of a reply for 5,000 pods).
 pub const LIMIT: usize = 128 * 1024;
 
 /// What the connection reads from and writes to.

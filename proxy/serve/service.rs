@@ -171,23 +171,19 @@ impl<A: Answers> Shared<A> {
             Ok(())
         };
         let until = deadline.min(later(arrived, self.limits.request_time));
-        match timeout_at(until, read).await {
-            Ok(read) => read?,
-            Err(_) => {
-                let waited = humantime::format_duration(until - arrived);
-                return Err(Status::new(
-                    Code::DeadlineExceeded,
-                    format!("the request message did not arrive whole within {waited}"),
-                ));
-            }
-        }
+        let Ok(read) = timeout_at(until, read).await else {
+            let waited = humantime::format_duration(until - arrived);
+            let text = format!("the request message did not arrive whole within {waited}");
+            return Err(Status::new(Code::DeadlineExceeded, text));
+        };
+        read?;
         Ok(unary.finish()?)
     }
 }
 
 /// `from` plus `by`; where that is more than a clock can hold, a year will do.
 fn later(from: Instant, by: Duration) -> Instant {
-    const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+    const YEAR: Duration = Duration::from_hours(365 * 24);
     from.checked_add(by).unwrap_or_else(|| from + YEAR)
 }
 

@@ -20,6 +20,7 @@ use super::service::call;
 use super::simulator::StartError;
 use super::state::{Shared, Stage};
 use super::state_files::{File, StateFileError};
+use crate::serve::mend::Mend;
 
 /// One run of the kubelet, from a start to a stop.
 pub(super) struct Instance {
@@ -120,7 +121,6 @@ impl Shared {
     /// pod that cannot have it stays without (`make_do`), or is turned away.
     pub(super) async fn come(&self, key: &PodKey, make_do: bool) -> Result<Result<(), StateFileError>, AllocateError> {
         sleep(self.config.pod.admission).await;
-        // The lock is let go before the refusal takes it again.
         let allocated = self.state().node.allocate(key);
         allocated.or_else(|error| self.refuse(key, make_do, error))?;
         if let Err(error) = self.write(&[File::Devices, File::Cpus, File::Memory, File::AllocatedPods]) {
@@ -130,8 +130,8 @@ impl Shared {
             return self.state().node.finish(key).map(Ok);
         }
         sleep(self.config.pod.prepare).await;
-        let finished = self.state().node.finish(key);
-        finished.or_else(|error| self.refuse(key, make_do, error))?;
+        let prepared = self.state().node.finish(key);
+        prepared.or_else(|error| self.refuse(key, make_do, error))?;
         Ok(self.write(&[File::Claims]))
     }
 
@@ -175,9 +175,9 @@ impl Shared {
     /// What comes back after a start: first the pods, the devices of plugins last.
     async fn recover(self: Arc<Self>) {
         sleep(self.config.restart.empty).await;
-        self.stage.send_replace(Stage::Pods);
+        self.advance(Stage::Pods);
         sleep(self.config.restart.devices).await;
-        self.stage.send_replace(Stage::Whole);
+        self.advance(Stage::Whole);
         // A plugin that registers makes the kubelet write its checkpoint.
         self.log_failure(self.write(&[File::Devices]));
     }
@@ -214,9 +214,9 @@ impl Shared {
     }
 }
 
-/// The accepted stream as HTTP/2 reads it. Layers around the socket are put on here.
-fn layered(stream: UnixStream) -> TokioIo<UnixStream> {
-    TokioIo::new(stream)
+/// The accepted stream as HTTP/2 reads it: people point real clients here, whose `:authority` has to be mended.
+fn layered(stream: UnixStream) -> TokioIo<Mend<UnixStream>> {
+    TokioIo::new(Mend::new(stream))
 }
 
 // === impl Tracked ===

@@ -151,13 +151,10 @@ async fn read(method: Method, body: Incoming) -> Result<PodKey, Status> {
         Ok(collected) => collected.to_bytes(),
         Err(error) => return Err(Status::new(Code::ResourceExhausted, format!("grpc: failed to receive message: {error}"))),
     };
-    let Some((head, message)) = framed.split_at_checked(PREFIX_LEN).filter(|(head, message)| {
-        let (flag, len) = (head[0], u32::from_be_bytes([head[1], head[2], head[3], head[4]]));
-        flag == 0 && usize::try_from(len).is_ok_and(|len| len == message.len())
-    }) else {
-        return Err(internal(format!("grpc: a request of {} bytes is not one uncompressed message", framed.len())));
+    let message = match framed.as_ref() {
+        [0, a, b, c, d, message @ ..] if u32::from_be_bytes([*a, *b, *c, *d]) as usize == message.len() => message,
+        _ => return Err(internal(format!("grpc: a request of {} bytes is not one uncompressed message", framed.len()))),
     };
-    debug_assert_eq!(head.len(), PREFIX_LEN);
     if method != Method::Get {
         return Ok(PodKey::new("", ""));
     }
@@ -263,10 +260,7 @@ fn framed(message: Bytes, wrong_by: i32) -> Bytes {
 fn large(len: usize) -> Bytes {
     const NAME_LEN: usize = 32 * 1024;
     let pods = len.div_ceil(NAME_LEN);
-    let pod = |i| v1::PodResources {
-        name: format!("{i:0width$}", width = NAME_LEN),
-        namespace: "large".to_owned(),
-        ..v1::PodResources::default()
-    };
+    let pod =
+        |i| v1::PodResources { name: format!("{i:0NAME_LEN$}"), namespace: "large".to_owned(), ..v1::PodResources::default() };
     v1::ListPodResourcesResponse { pod_resources: (0..pods).map(pod).collect() }.encode_to_vec().into()
 }

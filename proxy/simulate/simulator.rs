@@ -189,6 +189,11 @@ impl Simulator {
         self.shared.reach(stage).await;
     }
 
+    /// Lets a starting kubelet know as much at once, whatever the times in its config say. Never back, and not while it is down.
+    pub fn advance(&self, stage: Stage) {
+        self.shared.advance(stage);
+    }
+
     /// Takes calls and does not answer them; off again, they get their answers.
     pub fn hang(&self, hang: bool) {
         self.shared.hang.send_replace(hang);

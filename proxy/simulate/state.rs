@@ -104,6 +104,17 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A running kubelet is that far now, or farther.
+    pub(super) fn advance(&self, to: Stage) {
+        self.stage.send_if_modified(|now| {
+            let on = *now != Stage::Down && *now < to;
+            if on {
+                *now = to;
+            }
+            on
+        });
+    }
+
     /// Until the kubelet is at least that far.
     pub(super) async fn reach(&self, stage: Stage) {
         // Fails only when the sender is gone, and it is ours.

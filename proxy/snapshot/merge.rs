@@ -15,7 +15,7 @@
 //!
 //! In doubt the pod goes: a pod missing for a moment can be asked for again, a device given away twice cannot.
 
-use std::collections::{HashMap, HashSet};
+use foldhash::{HashMap, HashMapExt as _, HashSet, HashSetExt as _};
 
 use super::allocatable::Allocatable;
 use super::pod_list::{PodList, PodName, PodRef};

@@ -1,4 +1,5 @@
 //! The command as a user meets it: what it prints, and how it ends.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod server;
 
@@ -101,7 +102,12 @@ fn a_socket_that_cannot_be_reached_is_69_and_the_text_says_what_to_do() {
     let status = run(&["status", "--admin-socket", at("absent").to_str().unwrap()]);
     assert_eq!(status.status.code(), Some(69), "{status:?}");
     said += &err(&status, dir.path());
-    assert_snapshot!(said, @"");
+    assert_snapshot!(said, @"
+    error: DIR/absent does not exist; is the server running, and is its directory mounted here?
+    error: DIR/file is not a socket; give the path of the socket itself
+    error: nobody listens on DIR/dead; its server has stopped, or is being restarted
+    error: cannot reach the admin socket DIR/absent: No such file or directory (os error 2): is podresources-proxy running, and is this its admin socket?
+    ");
 }
 
 #[test]
@@ -109,10 +115,10 @@ fn an_error_of_the_server_is_1_with_its_code_and_text() {
     let server = Server::of_case("1.36.2-vm-2numa");
     let unknown = ask(&["get", "default", "nobody"], &server.socket());
     assert_eq!(unknown.status.code(), Some(1));
-    assert_snapshot!(err(&unknown, Path::new("-")), @"");
+    assert_snapshot!(err(&unknown, Path::new("-")), @"error: /v1.PodResourcesLister/Get: UNKNOWN (2): pod nobody in namespace default not found");
     let limited = ask(&["list"], &Server::failing(Status::resource_exhausted("rejected by rate limit")).socket());
     assert_eq!(limited.status.code(), Some(1));
-    assert_snapshot!(err(&limited, Path::new("-")), @"");
+    assert_snapshot!(err(&limited, Path::new("-")), @"error: /v1.PodResourcesLister/List: RESOURCE_EXHAUSTED (8): rejected by rate limit");
 }
 
 #[test]
@@ -140,10 +146,10 @@ fn a_configuration_with_a_typo_is_64_and_names_the_line_and_the_key() {
     std::fs::write(&file, "[upstream]\nsocet = \"/run/k.sock\"\n").unwrap();
     let check = run(&["config", "check", file.to_str().unwrap()]);
     assert_eq!(check.status.code(), Some(64));
-    assert_snapshot!(err(&check, dir.path()), @"");
+    assert_snapshot!(err(&check, dir.path()), @"error: DIR/config.toml:2: unknown key `upstream.socet`; did you mean `upstream.socket`?");
     let absent = run(&["config", "show", "--config", "/nowhere/config.toml"]);
     assert_eq!(absent.status.code(), Some(64));
-    assert_snapshot!(err(&absent, dir.path()), @"");
+    assert_snapshot!(err(&absent, dir.path()), @"error: cannot read the configuration file /nowhere/config.toml: No such file or directory (os error 2)");
 }
 
 #[test]

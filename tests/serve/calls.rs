@@ -153,7 +153,7 @@ async fn an_answer_that_has_to_be_waited_for_comes_when_it_is_there() {
     };
     let (reply, ()) = tokio::join!(client.ask(LIST, |_| {}), opened);
     reply.assert_ok(b"\0\0\0\0\x04late");
-    assert_eq!(fake.patience().unwrap().as_secs_f64().round(), 10.0);
+    assert!((9..=10).contains(&fake.patience().unwrap().as_secs()));
     server.stop().await;
 }
 

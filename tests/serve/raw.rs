@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
 use crate::client::{Client, LIST};
-use crate::fake::{Fake, Running, eventually};
+use crate::fake::{Fake, Running, eventually, framed};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const DATA: u8 = 0;
@@ -23,6 +23,7 @@ const END_HEADERS: u8 = 4;
 /// A frame as RFC 9113, section 4.1, has it.
 struct Frame {
     kind: u8,
+    flags: u8,
     stream: u32,
     payload: Vec<u8>,
 }
@@ -77,10 +78,10 @@ async fn rest(socket: &mut UnixStream) -> Vec<u8> {
 
 fn frames(mut bytes: &[u8]) -> Vec<Frame> {
     let mut frames = Vec::new();
-    while let Some((&[a, b, c, kind, _, e, f, g, h], tail)) = bytes.split_first_chunk::<9>() {
+    while let Some((&[a, b, c, kind, flags, e, f, g, h], tail)) = bytes.split_first_chunk::<9>() {
         let len = u32::from_be_bytes([0, a, b, c]) as usize;
         let Some((payload, tail)) = tail.split_at_checked(len) else { break };
-        frames.push(Frame { kind, stream: u32::from_be_bytes([e, f, g, h]), payload: payload.to_vec() });
+        frames.push(Frame { kind, flags, stream: u32::from_be_bytes([e, f, g, h]), payload: payload.to_vec() });
         bytes = tail;
     }
     frames
@@ -96,6 +97,40 @@ async fn a_client_that_does_not_say_that_it_speaks_http2_is_closed_after_the_han
         rest(&mut socket).await;
     }
     eventually("both are gone", || server.serving.stats().connections_open() == 0).await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn an_idle_client_that_does_not_react_to_a_goaway_is_closed_after_the_grace() {
+    let server = Running::with(&Fake::replying(b""), |config| {
+        config.serving.limits.idle_time = Duration::from_millis(30);
+        config.serving.limits.grace = Duration::from_millis(30);
+    });
+    let mut socket = greeted(&server.path()).await;
+    let frames = frames(&rest(&mut socket).await);
+    assert!(frames.iter().any(|frame| frame.kind == GOAWAY && frame.payload[4..8] == [0; 4]), "no GOAWAY without error");
+    eventually("it is gone", || server.serving.stats().connections_open() == 0).await;
+    server.stop().await;
+}
+
+/// A GOAWAY that overtakes the first answer is an error to simple clients.
+#[tokio::test]
+async fn a_client_that_has_just_connected_is_answered_before_it_is_asked_to_go() {
+    let server = Running::new(&Fake::replying(b""));
+    let stats = server.serving.stats();
+    let mut socket = UnixStream::connect(server.path()).await.unwrap();
+    eventually("it is connected", || stats.connections_open() == 1).await;
+    server.stop.cancel();
+    eventually("the socket is withdrawn", || !server.path().exists()).await;
+    socket.write_all(&[PREFACE, &frame(SETTINGS, 0, 0, &[]), &call(1)].concat()).await.unwrap();
+    let mut bytes = Vec::new();
+    let goaway = |bytes: &[u8]| frames(bytes).iter().position(|frame| frame.kind == GOAWAY);
+    while goaway(&bytes).is_none() {
+        assert_ne!(socket.read_buf(&mut bytes).await.unwrap(), 0);
+    }
+    let data = frames(&bytes).iter().position(|frame| frame.kind == DATA);
+    assert!(data.is_some_and(|data| Some(data) < goaway(&bytes)), "answer at {data:?}, GOAWAY at {:?}", goaway(&bytes));
+    drop(socket);
     server.stop().await;
 }
 
@@ -192,6 +227,36 @@ async fn a_client_that_opens_and_resets_streams_without_end_is_told_to_calm_down
     }
     fake.open();
     other.ask(LIST, |_| {}).await.assert_ok(&[0; 5]);
+    server.stop().await;
+}
+
+/// What real clients send first, as recorded; see `tests/cases/clients`. Half of them have an `:authority` that `h2` alone would refuse.
+#[tokio::test]
+async fn every_recorded_client_gets_the_whole_reply_and_status_zero() {
+    let fake = Fake::replying(b"recorded");
+    let server = Running::new(&fake);
+    let stats = server.serving.stats();
+    let mut replayed = 0;
+    for case in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/clients")).unwrap() {
+        let case = case.unwrap().path();
+        if case.extension().is_none_or(|extension| extension != "bin") {
+            continue;
+        }
+        replayed += 1;
+        let mut socket = UnixStream::connect(server.path()).await.unwrap();
+        socket.write_all(&std::fs::read(&case).unwrap()).await.unwrap();
+        let mut bytes = Vec::new();
+        let ended = |bytes: &[u8]| frames(bytes).iter().any(|frame| frame.kind == HEADERS && frame.flags & END_STREAM != 0);
+        while !ended(&bytes) {
+            let read = tokio::time::timeout(Duration::from_secs(10), socket.read_buf(&mut bytes)).await;
+            assert_ne!(read.expect("a reply").unwrap(), 0, "{} is hung up on", case.display());
+        }
+        let data: Vec<u8> = frames(&bytes).into_iter().filter(|frame| frame.kind == DATA).flat_map(|frame| frame.payload).collect();
+        assert_eq!(data, framed(b"recorded"), "{}", case.display());
+        let answered = stats.calls(Some(Method::List), Code::Ok) + stats.calls(Some(Method::AlphaList), Code::Ok);
+        assert_eq!(answered, replayed, "{}", case.display());
+    }
+    assert!(replayed >= 9, "only {replayed} recordings found");
     server.stop().await;
 }
 

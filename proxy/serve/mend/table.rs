@@ -46,8 +46,11 @@ const USUAL: usize = 16;
 /// Bytes that each entry counts beside its name and value (RFC 7541, section 4.1).
 const OVERHEAD: u32 = 32;
 
-/// The names of the static table (RFC 7541, appendix A), from index 1.
-const STATIC: [&str; 61] = [
+/// The static table, from index 1.
+static STATIC: [Entry; NAMES.len()] = static_entries();
+
+/// The names in the static table (RFC 7541, appendix A), from index 1.
+const NAMES: [&str; 61] = [
     ":authority",
     ":method",
     ":method",
@@ -111,13 +114,27 @@ const STATIC: [&str; 61] = [
     "www-authenticate",
 ];
 
+#[expect(clippy::cast_possible_truncation, reason = "a static name has at most 27 bytes")]
+const fn static_entries() -> [Entry; NAMES.len()] {
+    let mut entries = [Entry { name: Name::Other, name_len: 0, empty: false, size: 0 }; NAMES.len()];
+    let mut at = 0;
+    while at < NAMES.len() {
+        entries[at].name = Name::of(NAMES[at].as_bytes());
+        entries[at].name_len = NAMES[at].len() as u16;
+        at += 1;
+    }
+    // Which of the others have no value is of no interest.
+    entries[0].empty = true;
+    entries
+}
+
 // === impl Name ===
 
 impl Name {
     /// The longest name that matters, in bytes.
     pub(super) const LONGEST: usize = ":authority".len();
 
-    pub(super) fn of(text: &[u8]) -> Self {
+    pub(super) const fn of(text: &[u8]) -> Self {
         match text {
             b":authority" => Self::Authority,
             b":method" => Self::Method,
@@ -138,14 +155,10 @@ impl Default for Table {
 
 impl Table {
     /// The entry at `index`, counted as on the wire: the static table from 1, then the dynamic one, newest first.
-    #[expect(clippy::cast_possible_truncation, reason = "a static name has at most 27 bytes")]
     pub(super) fn get(&self, index: u32) -> Result<Entry, Malformed> {
         let at = (index as usize).checked_sub(1).ok_or(Malformed)?;
-        match STATIC.get(at) {
-            // Which other static entries have values is of no interest.
-            Some(name) => Ok(Entry { name: Name::of(name.as_bytes()), name_len: name.len() as u16, empty: index == 1, size: 0 }),
-            None => self.entries.get(at - STATIC.len()).copied().ok_or(Malformed),
-        }
+        let entry = STATIC.get(at).or_else(|| self.entries.get(at - STATIC.len()));
+        entry.copied().ok_or(Malformed)
     }
 
     /// Inserts an entry; lengths are in bytes, decoded. One that is larger than the table empties it (RFC 7541, section 4.4).

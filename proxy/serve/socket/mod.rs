@@ -4,7 +4,7 @@
 use std::fs::{self, DirBuilder, Metadata};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -12,10 +12,17 @@ use std::time::Duration;
 use inotify::{EventStream, Inotify, WatchMask};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, Uid, chmod, chownat};
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 use tokio_stream::StreamExt as _;
 use tracing::warn;
+
+mod error;
+mod occupant;
+
+pub use error::{SocketError, Step};
+
+use error::failed;
+use occupant::{Occupant, occupant};
 
 /// Bytes of a Unix socket's path that the kernel takes, `sun_path` without its end mark.
 const MAX_PATH: usize = 107;
@@ -35,106 +42,6 @@ pub struct SocketConfig {
     pub group: Option<u32>,
     /// Whether to take the place of a socket that a living process serves.
     pub replace: bool,
-}
-
-/// Why there is no socket. Each says what to do.
-#[derive(Debug, thiserror::Error)]
-pub enum SocketError {
-    /// Longer than `sun_path`.
-    #[error("socket path {path} is {len} bytes long and the kernel takes {MAX_PATH}; choose a shorter one", path = path.display())]
-    TooLong {
-        /// The path.
-        path: PathBuf,
-        /// Its length in bytes.
-        len: usize,
-    },
-    /// No file name, as in `/` or `..`.
-    #[error("socket path {path} names no file; give the path of the socket itself, such as /run/podresources-proxy/kubelet.sock", path = path.display())]
-    NoName {
-        /// The path.
-        path: PathBuf,
-    },
-    /// Something else is at the path.
-    #[error("{path} is {kind} and not a socket that could be replaced; remove it or choose another path", path = path.display())]
-    NotASocket {
-        /// The path.
-        path: PathBuf,
-        /// What it is, with its article.
-        kind: &'static str,
-    },
-    /// Somebody serves it.
-    #[error("socket {path} is served by a living process ({by}); stop it, choose another path, or take its place with --replace", path = path.display())]
-    InUse {
-        /// The path.
-        path: PathBuf,
-        /// Who, as far as it can be seen.
-        by: String,
-    },
-    /// The kubelet's directory is not there.
-    #[error("{directory} does not exist; it is the kubelet's own directory and is never made here: start the kubelet first, or choose a path in a directory of your own", directory = directory.display())]
-    KubeletDirectory {
-        /// The directory.
-        directory: PathBuf,
-    },
-    /// No right to.
-    #[error("no permission to {to} {path}; run as root or as the owner of the directory (giving a socket away needs CAP_CHOWN)", path = path.display())]
-    NotPermitted {
-        /// What was tried.
-        to: Step,
-        /// On what.
-        path: PathBuf,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// On a file system that is mounted read-only.
-    #[error("cannot {to} {path}: the file system is read-only; mount it read-write or choose another path", path = path.display())]
-    ReadOnly {
-        /// What was tried.
-        to: Step,
-        /// On what.
-        path: PathBuf,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// No space or no quota left.
-    #[error("cannot {to} {path}: no space left ({source}); free some (bytes or inodes) or choose a path on another file system", path = path.display())]
-    Full {
-        /// What was tried.
-        to: Step,
-        /// On what.
-        path: PathBuf,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// Anything else.
-    #[error("cannot {to} {path}: {source}", path = path.display())]
-    Io {
-        /// What was tried.
-        to: Step,
-        /// On what.
-        path: PathBuf,
-        /// What the kernel said.
-        source: io::Error,
-    },
-}
-
-/// What was being done when an error came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Making the directory.
-    MakeDirectory,
-    /// Looking at what is there.
-    Look,
-    /// Making a socket and giving it its address.
-    Bind,
-    /// Setting the mode.
-    SetMode,
-    /// Setting owner and group.
-    SetOwner,
-    /// Opening it for connections.
-    Listen,
-    /// Renaming it into place.
-    Publish,
 }
 
 /// The file that leads to our socket: under its temporary name first, in place once published.
@@ -158,13 +65,6 @@ enum State {
     Temporary,
     Published,
     Withdrawn,
-}
-
-/// What is at a path.
-enum Occupant {
-    Nobody,
-    DeadSocket,
-    Living(String),
 }
 
 /// Makes the socket under a temporary name in the directory of its path, ready for connections.
@@ -241,54 +141,6 @@ fn make_directory(directory: &Path) -> Result<(), SocketError> {
     DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(failed(Step::MakeDirectory, directory))?;
     // The umask may have taken away what clients need to get at the socket.
     chmod(directory, Mode::from_raw_mode(0o755)).map_err(failed(Step::SetMode, directory))
-}
-
-/// Finds out what is at the path; an error where it is something that we may not replace.
-fn occupant(path: &Path) -> Result<Occupant, SocketError> {
-    let found = match fs::symlink_metadata(path) {
-        Ok(found) => found,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Occupant::Nobody),
-        Err(error) => return Err(failed(Step::Look, path)(error)),
-    };
-    let not_a_socket = |kind| Err(SocketError::NotASocket { path: path.to_owned(), kind });
-    let kind = found.file_type();
-    if kind.is_dir() {
-        return not_a_socket("a directory");
-    } else if kind.is_symlink() {
-        return not_a_socket("a symbolic link");
-    } else if kind.is_file() {
-        return not_a_socket("a regular file");
-    } else if !kind.is_socket() {
-        return not_a_socket("a device or a pipe");
-    }
-    let address = SocketAddrUnix::new(path).map_err(failed(Step::Look, path))?;
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let probe = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(failed(Step::Look, path))?;
-    match connect(&probe, &address) {
-        Ok(()) => Ok(Occupant::Living(
-            socket_peercred(&probe).map_or_else(|_| "unknown".to_owned(), |peer| format!("process {}", peer.pid.as_raw_nonzero())),
-        )),
-        // Its queue is full: somebody has it open.
-        Err(Errno::AGAIN) => Ok(Occupant::Living("busy: its queue is full".to_owned())),
-        Err(Errno::CONNREFUSED | Errno::NOENT) => Ok(Occupant::DeadSocket),
-        Err(Errno::PROTOTYPE) => not_a_socket("a socket of another kind (not a stream socket)"),
-        Err(error) => Err(failed(Step::Look, path)(error)),
-    }
-}
-
-/// Names what failed, on what, and sorts it by what one can do about it.
-fn failed<E: Into<io::Error>>(to: Step, path: &Path) -> impl FnOnce(E) -> SocketError {
-    let path = path.to_owned();
-    move |error| {
-        let source = error.into();
-        match source.kind() {
-            io::ErrorKind::PermissionDenied => SocketError::NotPermitted { to, path, source },
-            io::ErrorKind::ReadOnlyFilesystem => SocketError::ReadOnly { to, path, source },
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => SocketError::Full { to, path, source },
-            io::ErrorKind::InvalidFilename => SocketError::TooLong { len: path.as_os_str().len(), path },
-            _ => SocketError::Io { to, path, source },
-        }
-    }
 }
 
 // === impl SocketConfig ===
@@ -402,21 +254,5 @@ fn watch(directory: &Path) -> Option<EventStream<[u8; 4096]>> {
 impl Identity {
     fn of(found: &Metadata) -> Self {
         Self { device: found.dev(), inode: found.ino() }
-    }
-}
-
-// === impl Step ===
-
-impl std::fmt::Display for Step {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::MakeDirectory => "make directory",
-            Self::Look => "look at",
-            Self::Bind => "bind a socket at",
-            Self::SetMode => "set the mode of",
-            Self::SetOwner => "set the owner and group of",
-            Self::Listen => "listen at",
-            Self::Publish => "put the socket in place at",
-        })
     }
 }
