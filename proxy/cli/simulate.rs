@@ -26,7 +26,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "COUNT", default_value_t = 110, value_parser = clap::value_parser!(u32).range(..=100_000))]
     pods: u32,
     /// Devices on the node
-    #[arg(long, value_name = "COUNT", default_value_t = 16, value_parser = clap::value_parser!(u32).range(..=100_000))]
+    #[arg(long, value_name = "COUNT", default_value_t = 128, value_parser = clap::value_parser!(u32).range(..=100_000))]
     devices: u32,
     /// NUMA nodes
     #[arg(long, value_name = "COUNT", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
