@@ -14,7 +14,7 @@ use crate::node::{Kind, Node};
 use crate::proxy::Proxy;
 
 const OK: i32 = 0;
-/// How a deadline ends: by tonic's own clock as CANCELLED, by the server's as DEADLINE_EXCEEDED; whichever is first.
+/// How a deadline ends: by tonic's own clock as CANCELLED, by the server's as `DEADLINE_EXCEEDED`; whichever is first.
 const DEADLINE: [i32; 2] = [1, 4];
 const UNAVAILABLE: i32 = 14;
 
