@@ -66,7 +66,7 @@ async fn compare(pods: usize, rounds: usize) -> Result<(), Box<dyn Error>> {
     std::fs::write(at("list.bin"), &list)?;
     let variants = [
         Server::own("plain socket echo", &socket("echo"), |command| {
-            command.arg("--serve-echo").arg(socket("echo")).arg((list.len() + load::ECHO_EXTRA).to_string());
+            command.arg("--serve-echo").arg(socket("echo")).arg((list.len() + load::REPLY_EXTRA).to_string());
         })?,
         Server::product("podresources-proxy", &socket("proxy"), |command| {
             command.args(["run", "--admin-address", "off", "--admin-socket", "off", "--log-level", "error"]);

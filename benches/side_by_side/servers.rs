@@ -14,7 +14,7 @@ use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
 
-use crate::load::ECHO_REQUEST;
+use crate::load::REQUEST;
 
 /// The least that a server on this runtime can do: reads what comes, and for each request writes so many bytes with one call.
 pub(crate) fn echo(socket: &str, bytes: usize) -> Result<(), Box<dyn Error>> {
@@ -27,7 +27,7 @@ pub(crate) fn echo(socket: &str, bytes: usize) -> Result<(), Box<dyn Error>> {
                     let (mut stream, _) = listener.accept().await?;
                     let reply = reply.clone();
                     tokio::task::spawn_local(async move {
-                        let mut request = [0; ECHO_REQUEST];
+                        let mut request = [0; REQUEST];
                         while stream.read_exact(&mut request).await.is_ok() && stream.write_all(&reply).await.is_ok() {}
                     });
                 }

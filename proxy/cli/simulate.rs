@@ -68,7 +68,11 @@ pub(super) fn run(args: &Args) -> Result<(), Fault> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Fault::Start)?;
     runtime.block_on(async {
         let (mut interrupt, mut terminate) = (stop(SignalKind::interrupt())?, stop(SignalKind::terminate())?);
-        let config = args.config(&Place::of_process());
+        let place = Place::of_process();
+        if args.socket.is_none() && args.root_dir.is_none() {
+            place.prepare().map_err(|error| Fault::Failed(error.into()))?;
+        }
+        let config = args.config(&place);
         config.check().map_err(|error| Fault::Usage(error.to_string()))?;
         let simulator = Simulator::start(config).await.map_err(|error: StartError| Fault::Failed(error.into()))?;
         let socket = simulator.socket().display();

@@ -53,6 +53,23 @@ impl Place {
         let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
         Self { runtime_dir: runtime_dir.unwrap_or_else(fallback) }
     }
+
+    /// Makes sure of the directory: there, ours, and closed to others. In `/tmp` somebody else may have been there first.
+    pub fn prepare(&self) -> io::Result<()> {
+        let made = DirBuilder::new().mode(0o700).create(&self.runtime_dir);
+        if let Err(error) = made
+            && error.kind() != io::ErrorKind::AlreadyExists
+        {
+            return Err(io::Error::new(error.kind(), format!("cannot make {}: {error}", self.runtime_dir.display())));
+        }
+        let found = std::fs::symlink_metadata(&self.runtime_dir)?;
+        let ours = found.is_dir() && found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o022 == 0;
+        let refusal = || {
+            let text = format!("{} is not a directory that this user alone may write to", self.runtime_dir.display());
+            io::Error::new(io::ErrorKind::PermissionDenied, format!("{text}; set XDG_RUNTIME_DIR to one that is"))
+        };
+        if ours { Ok(()) } else { Err(refusal()) }
+    }
 }
 
 /// Reads every setting; names everything that is wrong, not only the first.
