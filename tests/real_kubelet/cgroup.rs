@@ -43,14 +43,16 @@ pub(crate) fn of_pod(root: &str, uid: &str) -> Option<PathBuf> {
     ["", "burstable", "besteffort"].iter().map(|class| kubepods.join(class).join(&name)).find(|path| path.is_dir())
 }
 
-/// How many of the cgroups directly in it have a process, deeper ones included: a pod's containers and its sandbox.
-pub(crate) fn populated_children(cgroup: &Path) -> usize {
-    directories(cgroup).filter(|child| is_populated(child)).count()
+/// How many of the cgroups directly in it run a program of their own: a pod's containers and its sandbox. Before that, runc waits there.
+pub(crate) fn started_children(cgroup: &Path) -> usize {
+    directories(cgroup).filter(|child| runs_a_program(child)).count()
 }
 
-fn is_populated(cgroup: &Path) -> bool {
-    let own = fs::read_to_string(cgroup.join("cgroup.procs")).is_ok_and(|pids| !pids.is_empty());
-    own || directories(cgroup).any(|child| is_populated(&child))
+fn runs_a_program(cgroup: &Path) -> bool {
+    let pids = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
+    let name = |pid: &str| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let own = pids.lines().map(name).any(|name| !name.is_empty() && !name.starts_with("runc"));
+    own || directories(cgroup).any(|child| runs_a_program(&child))
 }
 
 fn directories(cgroup: &Path) -> impl Iterator<Item = PathBuf> {

@@ -16,6 +16,8 @@ use crate::cgroup;
 /// How long anything on the node may take; many times what it does take.
 const PATIENCE: Duration = Duration::from_mins(2);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// How long the container runtime may take to note that a container runs, and the kubelet to hear of it.
+const RUNTIME_NOTES: Duration = Duration::from_millis(250);
 const DELAY: &str = "LAB_PLUGIN_DELAY";
 
 /// A running node; taken down when it is dropped.
@@ -116,11 +118,13 @@ impl Node {
     /// good, as its devices are not there yet.
     pub(crate) async fn running(&self, name: &str, kind: Kind) -> PathBuf {
         let what = format!("pod {name} runs");
-        wait(&what, || {
+        let cgroup = wait(&what, || {
             let cgroup = cgroup::of_pod(&self.cgroup, &self.uid(name)?)?;
-            (cgroup::populated_children(&cgroup) > kind.containers()).then_some(cgroup) // with the sandbox
+            (cgroup::started_children(&cgroup) > kind.containers()).then_some(cgroup) // with the sandbox
         })
-        .await
+        .await;
+        tokio::time::sleep(RUNTIME_NOTES).await;
+        cgroup
     }
 
     /// From its log folder, `NAMESPACE_NAME_UID`. Each pod of a test has a name of its own.
