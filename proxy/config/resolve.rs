@@ -1,5 +1,8 @@
 //! Flag over environment over file over default: from texts to one [`Config`], with where each value came from.
 
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use super::args::Args;
