@@ -6,6 +6,7 @@
     let_underscore_drop,
     clippy::pedantic,
     clippy::allow_attributes,
+    clippy::allow_attributes_without_reason,
     reason = "generated code"
 )]
 

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The TCP address.
-    #[error("cannot listen on the admin address {address}: {source}{}", address_hint(source))]
+    #[error("cannot listen on the admin address {address}{}: {source}", address_hint(source))]
     Address {
         /// The address.
         address: SocketAddr,
@@ -24,7 +24,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// The directory could not be made or opened.
-    #[error("cannot {call} the admin socket's directory {}: {source}{}", path.display(), directory_hint(source))]
+    #[error("cannot {call} the admin socket's directory {}{}: {source}", path.display(), directory_hint(source))]
     Directory {
         /// What failed.
         call: &'static str,
@@ -84,19 +84,19 @@ pub enum Error {
 fn address_hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
-            ": another process listens there; choose another with --admin-address, or take over from an older instance with --replace"
+            " (another process listens there; choose another with --admin-address, or take over from an older instance with --replace)"
         }
-        io::ErrorKind::PermissionDenied => ": ports below 1024 need CAP_NET_BIND_SERVICE; choose another with --admin-address",
-        io::ErrorKind::AddrNotAvailable => ": this machine has no such address; choose another with --admin-address",
+        io::ErrorKind::PermissionDenied => " (ports below 1024 need CAP_NET_BIND_SERVICE; choose another with --admin-address)",
+        io::ErrorKind::AddrNotAvailable => " (this machine has no such address; choose another with --admin-address)",
         _ => "",
     }
 }
 
 fn directory_hint(error: &io::Error) -> &'static str {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::NOENT) => ": make its parent first, or choose another path",
-        Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => ": run as root, or choose a path that you may write to",
-        Some(Errno::LOOP | Errno::NOTDIR) => ": it must be a directory itself, not a file or a link to one",
+        Some(Errno::NOENT) => " (make its parent first, or choose another path)",
+        Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => " (run as root, or choose a path that you may write to)",
+        Some(Errno::LOOP | Errno::NOTDIR) => " (it must be a directory itself, not a file or a link to one)",
         _ => "",
     }
 }

@@ -29,7 +29,7 @@ pub struct Reply {
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     /// Nobody listens, or we may not ask.
-    #[error("cannot reach the admin socket {}: {source}{}", path.display(), hint(source))]
+    #[error("cannot reach the admin socket {}{}: {source}", path.display(), hint(source))]
     Connect {
         /// The socket.
         path: PathBuf,
@@ -108,9 +108,9 @@ async fn ask(socket: &Path, method: Method, path: &str, body: Bytes) -> Result<R
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-            ": is podresources-proxy running, and is this its admin socket?"
+            " (is podresources-proxy running, and is this its admin socket?)"
         }
-        io::ErrorKind::PermissionDenied => ": only root and the user that runs the proxy may ask",
+        io::ErrorKind::PermissionDenied => " (only root and the user that runs the proxy may ask)",
         _ => "",
     }
 }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -86,6 +87,7 @@ pub async fn run(config: Config, log_level: admin::LogLevel) -> Result<(), Error
 impl Config {
     /// Takes sockets and addresses, so that whatever is wrong with them ends the program at once.
     pub fn build(self) -> Result<App, Error> {
+        raise_descriptor_limit();
         let admin = self.admin.bind()?;
         let socket = serve::Server::bind(self.serve.clone())?;
         let dirs = Arc::new(KubeletDirs::watch(&self.kubelet)?);
@@ -166,6 +168,15 @@ impl App {
         refreshing.join();
         tracing::info!("stopped");
         ended.map(drop)
+    }
+}
+
+/// Each connection takes a descriptor, and the usual soft limit of 1,024 is there for `select(2)`, which nothing here uses.
+fn raise_descriptor_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "cannot raise the limit on file descriptors; fewer clients can connect");
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) struct Args {
 
 pub(super) fn run(Args { ask }: &Args) -> Result<(), Fault> {
     ask.only_v1("allocatable")?;
-    let (reply, pods) = ask.with(async |connection| {
+    let (mut reply, pods) = ask.with(async |connection| {
         let (metadata, reply, _) = connection.allocatable(ask.timeout).await.map_err(failed(method::ALLOCATABLE))?.into_parts();
         ask.remark_age(&metadata);
         let pods = match ask.output {
@@ -36,24 +36,18 @@ pub(super) fn run(Args { ask }: &Args) -> Result<(), Fault> {
         };
         Ok((reply, pods))
     })?;
-    let mut reply = reply;
     reply.sort();
-    let text = match ask.output.message("v1.AllocatableResourcesResponse", &reply) {
-        Some(message) => message?,
-        None => {
-            let rooms = room(&reply, &pods, &nodes_of_cpus(Path::new(NODES)));
-            if rooms.is_empty() && ask.output.is_table() {
-                remark("Nothing is allocatable here: no devices, and neither the CPU nor the memory manager is static.");
-                return Ok(());
-            }
-            match ask.output {
-                Output::Name => {
-                    let names: BTreeSet<&str> = rooms.iter().map(|room| room.resource.as_str()).collect();
-                    names.into_iter().map(|name| format!("{name}\n")).collect()
-                }
-                output => room::table(&rooms, output == Output::Wide),
-            }
-        }
-    };
-    print(&text)
+    if let Some(message) = ask.output.message("v1.AllocatableResourcesResponse", &reply) {
+        return print(&message?);
+    }
+    let rooms = room(&reply, &pods, &nodes_of_cpus(Path::new(NODES)));
+    if ask.output == Output::Name {
+        let names: BTreeSet<&str> = rooms.iter().map(|room| room.resource.as_str()).collect();
+        return print(&names.into_iter().flat_map(|name| [name, "\n"]).collect::<String>());
+    }
+    if rooms.is_empty() {
+        remark("Nothing is allocatable here: no devices, and neither the CPU nor the memory manager is static.");
+        return Ok(());
+    }
+    print(&room::table(&rooms, ask.output == Output::Wide))
 }

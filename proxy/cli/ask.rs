@@ -13,7 +13,7 @@ use crate::config::setting;
 /// Which socket, how long, and how to print.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Ask {
-    /// The socket to ask, a path or unix:///path
+    /// The socket to ask, a path or `unix:///path`
     ///
     /// Without it: the proxy's own, /run/podresources-proxy/kubelet.sock, and where nobody serves that, the kubelet's,
     /// /var/lib/kubelet/pod-resources/kubelet.sock.

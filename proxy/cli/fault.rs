@@ -12,9 +12,9 @@ use crate::client::{CallError, ConnectError};
 use crate::config::ConfigErrors;
 use crate::grpc::Code;
 
-/// EX_USAGE: bad usage or configuration.
+/// `EX_USAGE`: bad usage or configuration.
 pub(super) const USAGE: u8 = 64;
-/// EX_UNAVAILABLE: the socket cannot be reached.
+/// `EX_UNAVAILABLE`: the socket cannot be reached.
 const UNAVAILABLE: u8 = 69;
 
 /// Why a verb failed.

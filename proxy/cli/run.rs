@@ -4,7 +4,7 @@ use super::fault::Fault;
 use super::logs::{self, Level};
 use crate::admin::{self, LogLevel};
 use crate::change::Layout;
-use crate::config::{self, Config, Resolved};
+use crate::config::{self, Config, Place, Resolved};
 use crate::kubepods::Kubepods;
 use crate::simulate::{self, Simulator};
 use crate::{app, refresh, serve};
@@ -52,6 +52,7 @@ async fn demo(config: &Config) -> Result<Simulator, Fault> {
         churn: 0.2,
         ..simulate::Config::default()
     };
+    Place::of_process().prepare().map_err(|error| Fault::Failed(error.into()))?;
     let pods = kubelet.pods;
     let simulator = Simulator::start(kubelet).await.map_err(|error| Fault::Failed(error.into()))?;
     let socket = config.listen.socket.as_path().display();

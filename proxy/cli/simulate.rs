@@ -16,7 +16,7 @@ use crate::simulate::{Config, Profile, Rate, Simulator, StartError};
 /// Random order, one rate limit for everybody, the kubelet's error texts, and its behaviour around a restart. Ends on Ctrl-C.
 #[derive(Clone, Debug, PartialEq, clap::Args)]
 pub(super) struct Args {
-    /// The socket to serve, a path or unix:///path [default: pod-resources/kubelet.sock below --root-dir]
+    /// The socket to serve, a path or `unix:///path` [default: pod-resources/kubelet.sock below --root-dir]
     #[arg(long, value_name = "PATH")]
     socket: Option<SocketPath>,
     /// Keep state files there as a kubelet does [default, without --socket: a directory of the user's runtime directory]
@@ -26,7 +26,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "COUNT", default_value_t = 110, value_parser = clap::value_parser!(u32).range(..=100_000))]
     pods: u32,
     /// Devices on the node
-    #[arg(long, value_name = "COUNT", default_value_t = 16, value_parser = clap::value_parser!(u32).range(..=100_000))]
+    #[arg(long, value_name = "COUNT", default_value_t = 128, value_parser = clap::value_parser!(u32).range(..=100_000))]
     devices: u32,
     /// NUMA nodes
     #[arg(long, value_name = "COUNT", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
@@ -68,7 +68,11 @@ pub(super) fn run(args: &Args) -> Result<(), Fault> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Fault::Start)?;
     runtime.block_on(async {
         let (mut interrupt, mut terminate) = (stop(SignalKind::interrupt())?, stop(SignalKind::terminate())?);
-        let config = args.config(&Place::of_process());
+        let place = Place::of_process();
+        if args.socket.is_none() && args.root_dir.is_none() {
+            place.prepare().map_err(|error| Fault::Failed(error.into()))?;
+        }
+        let config = args.config(&place);
         config.check().map_err(|error| Fault::Usage(error.to_string()))?;
         let simulator = Simulator::start(config).await.map_err(|error: StartError| Fault::Failed(error.into()))?;
         let socket = simulator.socket().display();

@@ -16,7 +16,7 @@ use crate::config::setting;
 /// Show how a running proxy is: its source, freshness, change sources, snapshot, clients and rights
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Args {
-    /// The proxy's admin socket, a path or unix:///path
+    /// The proxy's admin socket, a path or `unix:///path`
     #[arg(long, value_name = "PATH", env = "PODRESOURCES_PROXY_ADMIN_SOCKET", hide_env_values = true,
         default_value = setting::ADMIN_SOCKET.default_text())]
     admin_socket: SocketPath,
@@ -136,13 +136,21 @@ fn clients(status: &Status) -> Vec<String> {
     let clients = &status.clients;
     let mut lines =
         vec![format!("{} connected, {} accepted, {} turned away", clients.connections, clients.accepted, clients.refused)];
-    lines.extend(clients.requests.iter().map(|(method, count)| format!("{method}: {count}")));
+    lines.extend(clients.requests.iter().filter(|(_, count)| **count > 0).map(|(method, count)| format!("{method}: {count}")));
     lines
 }
 
+/// Those that change sources and foreign processes need, by name, and how many more there are.
 fn rights(status: &Status) -> Vec<String> {
-    let capabilities = &status.rights.capabilities;
-    let capabilities = if capabilities.is_empty() { "no capabilities".to_owned() } else { capabilities.join(" ") };
+    const OURS: [&str; 5] = ["CAP_BPF", "CAP_PERFMON", "CAP_SYS_ADMIN", "CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH"];
+    let (ours, others): (Vec<&str>, Vec<&str>) =
+        status.rights.capabilities.iter().map(String::as_str).partition(|name| OURS.contains(name));
+    let capabilities = match (ours.join(" "), others.len()) {
+        (ours, 0) if ours.is_empty() => "no capabilities".to_owned(),
+        (ours, 0) => ours,
+        (ours, others) if ours.is_empty() => format!("{others} capabilities, none that matters here"),
+        (ours, others) => format!("{ours} and {others} more"),
+    };
     vec![format!("uid {}, {capabilities}", status.rights.uid)]
 }
 
@@ -177,8 +185,8 @@ mod tests {
             "change_sources": [{"name": "inotify", "state": "active", "detail": "/var/lib/kubelet"}, {"name": "timer", "state": "active", "detail": "10s"}],
             "snapshot": {"pods": 110, "list_bytes": 22000, "allocatable_bytes": null, "digest": "ab12", "kept_after_restart": ["ns/a"]},
             "upstream": {"calls": 7, "refused": 1, "failed": 2, "rate": 20.0, "burst": 4.0, "waiting": 5},
-            "clients": {"connections": 3, "accepted": 9, "refused": 0, "requests": {"List": 4, "Get": 2}},
-            "rights": {"uid": 0, "capabilities": ["CAP_BPF", "CAP_SYS_ADMIN"]},
+            "clients": {"connections": 3, "accepted": 9, "refused": 0, "requests": {"List": 4, "Get": 2, "other": 0}},
+            "rights": {"uid": 0, "capabilities": ["CAP_BPF", "CAP_KILL", "CAP_SYS_ADMIN"]},
             "readiness": {"ready": false, "waiting_for": [{"name": "first capture", "reason": "no socket"}], "notes": ["no hostPID"]}
         }"#,
         )
@@ -200,7 +208,7 @@ mod tests {
         clients    3 connected, 9 accepted, 0 turned away
                    Get: 2
                    List: 4
-        rights     uid 0, CAP_BPF CAP_SYS_ADMIN
+        rights     uid 0, CAP_BPF CAP_SYS_ADMIN and 1 more
         ");
     }
 

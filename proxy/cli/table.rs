@@ -47,7 +47,12 @@ pub(super) fn render<H: Into<String>>(header: Vec<H>, rows: impl Iterator<Item =
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
     }
-    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    let mut text = String::new();
+    for line in table.lines() {
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
 }
 
 fn cells(row: &Row, style: Style<'_>) -> Vec<String> {

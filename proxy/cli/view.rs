@@ -1,6 +1,6 @@
 //! A reply as people want to see it: sorted, devices grouped by resource, the pod's own set apart from its containers'.
 //!
-//! The kubelet's order is random from call to call, so everything here is in an order of its own.
+//! The kubelet's order is random from call to call, save that of a pod's containers: everything else is in an order of its own here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::cpus::Cpus;
 use crate::proto::{v1, v1alpha1};
 
 /// One line: a container, or a pod's own share.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) namespace: String,
     pub(super) pod: String,
@@ -17,7 +17,7 @@ pub(super) struct Row {
 }
 
 /// Whose line it is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Owner {
     /// The pod as a whole: what its containers hold lies within this, or beside it; never add them up.
     #[default]
@@ -26,7 +26,7 @@ pub(super) enum Owner {
 }
 
 /// What somebody holds.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Holds {
     pub(super) cpus: Cpus,
     /// Bytes by type and NUMA nodes.
@@ -48,7 +48,7 @@ pub(super) struct Claim {
     pub(super) devices: BTreeSet<String>,
 }
 
-/// Puts every repeated field into an order of its own, for output that two calls can be compared by.
+/// Puts what the kubelet shuffles into an order of its own, for output that two calls can be compared by.
 pub(super) trait Sorted {
     fn sort(&mut self);
 }
@@ -56,7 +56,8 @@ pub(super) trait Sorted {
 /// The lines for these pods.
 pub(super) fn rows(pods: &[v1::PodResources]) -> Vec<Row> {
     let mut rows: Vec<Row> = pods.iter().flat_map(pod_rows).collect();
-    rows.sort();
+    // Stable: containers stay in the order of the pod's spec, sidecars first.
+    rows.sort_by(|a, b| (&a.namespace, &a.pod).cmp(&(&b.namespace, &b.pod)));
     rows
 }
 
@@ -85,12 +86,9 @@ fn pod_rows(pod: &v1::PodResources) -> Vec<Row> {
     let row = |owner, holds| Row { namespace: pod.namespace.clone(), pod: pod.name.clone(), owner, holds };
     let own = Holds { cpus: pod.cpu_ids.iter().copied().collect(), memory: memory(&pod.memory), ..Holds::default() };
     let containers = pod.containers.iter().map(|container| row(Owner::Container(container.name.clone()), Holds::of(container)));
-    let mut rows: Vec<Row> = containers.collect();
     // A pod that has neither a share of its own nor a container is still a pod.
-    if own != Holds::default() || rows.is_empty() {
-        rows.push(row(Owner::Pod, own));
-    }
-    rows
+    let of_pod = (own != Holds::default() || pod.containers.is_empty()).then(|| row(Owner::Pod, own));
+    of_pod.into_iter().chain(containers).collect()
 }
 
 /// Bytes by type and nodes. Two blocks of one container are two blocks: these add up.
@@ -180,7 +178,6 @@ impl Sorted for v1::PodResources {
                 .dynamic_resources
                 .sort_by(|a, b| (&a.claim_namespace, &a.claim_name).cmp(&(&b.claim_namespace, &b.claim_name)));
         }
-        self.containers.sort_by(|a, b| a.name.cmp(&b.name));
     }
 }
 
@@ -191,7 +188,6 @@ impl Sorted for v1alpha1::ListPodResourcesResponse {
                 container.devices.iter_mut().for_each(|device| device.device_ids.sort());
                 container.devices.sort_by(|a, b| (&a.resource_name, &a.device_ids).cmp(&(&b.resource_name, &b.device_ids)));
             }
-            pod.containers.sort_by(|a, b| a.name.cmp(&b.name));
         }
         self.pod_resources.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
     }
@@ -200,8 +196,12 @@ impl Sorted for v1alpha1::ListPodResourcesResponse {
 fn sort_parts(devices: &mut [v1::ContainerDevices], cpus: &mut [i64], memory: &mut [v1::ContainerMemory]) {
     cpus.sort_unstable();
     let topologies = devices.iter_mut().map(|d| &mut d.topology).chain(memory.iter_mut().map(|m| &mut m.topology));
-    topologies.flatten().for_each(|topology| topology.nodes.sort_by_key(|node| node.id));
-    devices.iter_mut().for_each(|device| device.device_ids.sort());
+    for topology in topologies.flatten() {
+        topology.nodes.sort_by_key(|node| node.id);
+    }
+    for device in &mut *devices {
+        device.device_ids.sort();
+    }
     devices.sort_by(|a, b| (&a.resource_name, &a.device_ids).cmp(&(&b.resource_name, &b.device_ids)));
     memory.sort_by_cached_key(|block| (block.memory_type.clone(), nodes(block.topology.as_ref())));
 }

@@ -33,11 +33,11 @@ impl FirstFrame {
     }
 
     fn look(&mut self, read: &[u8]) {
-        if let Some(&kind) = TYPE_AT.checked_sub(self.seen).and_then(|at| read.get(at)) {
-            if let Some(report) = self.report.take().filter(|_| kind == SETTINGS) {
-                // Nobody waits any more: then nobody needs to know.
-                let _gone = report.send(());
-            }
+        if let Some(&kind) = TYPE_AT.checked_sub(self.seen).and_then(|at| read.get(at))
+            && let Some(report) = self.report.take().filter(|_| kind == SETTINGS)
+        {
+            // Nobody waits any more: then nobody needs to know.
+            let _gone = report.send(());
         }
         self.seen = self.seen.saturating_add(read.len());
     }

@@ -1,5 +1,8 @@
 //! Flag over environment over file over default: from texts to one [`Config`], with where each value came from.
 
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use super::args::Args;
@@ -52,6 +55,23 @@ impl Place {
         let fallback = || PathBuf::from(format!("/tmp/podresources-proxy-{}", rustix::process::geteuid().as_raw()));
         let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
         Self { runtime_dir: runtime_dir.unwrap_or_else(fallback) }
+    }
+
+    /// Makes sure of the directory: there, ours, and closed to others. In `/tmp` somebody else may have been there first.
+    pub fn prepare(&self) -> io::Result<()> {
+        let made = DirBuilder::new().mode(0o700).create(&self.runtime_dir);
+        if let Err(error) = made
+            && error.kind() != io::ErrorKind::AlreadyExists
+        {
+            return Err(io::Error::new(error.kind(), format!("cannot make {}: {error}", self.runtime_dir.display())));
+        }
+        let found = std::fs::symlink_metadata(&self.runtime_dir)?;
+        let ours = found.is_dir() && found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o022 == 0;
+        let refusal = || {
+            let text = format!("{} is not a directory that this user alone may write to", self.runtime_dir.display());
+            io::Error::new(io::ErrorKind::PermissionDenied, format!("{text}; set XDG_RUNTIME_DIR to one that is"))
+        };
+        if ours { Ok(()) } else { Err(refusal()) }
     }
 }
 

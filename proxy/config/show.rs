@@ -21,14 +21,14 @@ impl Resolved {
             let out = if of.is_empty() { &mut top } else { &mut sections };
             if of != section && !of.is_empty() {
                 section = of;
-                out.push_str(&format!("\n[{of}]\n"));
+                // Writing into a string cannot fail.
+                let _written = writeln!(out, "\n[{of}]");
             }
             let line = match (value, setting.default) {
                 (Some(value), _) => format!("{name} = {}", written(setting, value)),
                 (None, Default::Unset(meaning)) => format!("# {name}: {meaning}"),
                 (None, Default::Is(_)) => format!("# {name}"),
             };
-            // Writing into a string cannot fail.
             let _written = writeln!(out, "{line:COMMENT_AT$} # {origin}");
         }
         format!("{top}{sections}")

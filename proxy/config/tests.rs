@@ -1,4 +1,5 @@
 //! Precedence, errors, and the rule that every setting can be set in every way.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -234,4 +235,20 @@ fn what_is_shown_is_a_file_that_gives_the_same_configuration_again() {
     level = "warn"                                                   # /etc/p.toml:2
     "#);
     assert_eq!(check(&[], &[], &toml).unwrap().config, resolved.config);
+}
+
+#[test]
+fn a_directory_in_a_shared_place_must_be_ours_alone() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let shared = tempfile::tempdir().unwrap();
+    let place = |name: &str| Place { runtime_dir: shared.path().join(name) };
+    place("new").prepare().unwrap();
+    let mode = std::fs::metadata(shared.path().join("new")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    place("new").prepare().unwrap();
+    std::fs::set_permissions(shared.path().join("new"), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let error = place("new").prepare().unwrap_err().to_string();
+    assert!(error.contains("is not a directory that this user alone may write to; set XDG_RUNTIME_DIR"), "{error}");
+    symlink("/tmp", shared.path().join("link")).unwrap();
+    place("link").prepare().unwrap_err();
 }

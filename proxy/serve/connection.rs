@@ -31,7 +31,7 @@ const HEADER_LIST_SIZE: u32 = 16 * 1024;
 
 /// How long a connection without any call so far is left alone before it is asked to go: its client has just come for its first one, and
 /// simple clients take a GOAWAY in place of an answer for an error.
-const FIRST_CALL: Duration = Duration::from_millis(250);
+const FIRST_CALL: Duration = Duration::from_millis(500);
 
 /// Runs hyper's futures, one per stream, on this thread's runtime.
 #[derive(Clone, Copy, Debug)]

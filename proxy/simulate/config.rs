@@ -149,7 +149,7 @@ impl Default for Config {
             root_dir: None,
             pods: 110,
             terminated: 3,
-            devices: 16,
+            devices: 128,
             claims: 4,
             numa_nodes: 2,
             seed: 1,

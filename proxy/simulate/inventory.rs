@@ -44,10 +44,11 @@ const RESERVED_PER_NUMA_NODE: u32 = 2;
 // === impl Inventory ===
 
 impl Inventory {
-    /// A node big enough for the pods of `spec`: about one CPU that can be exclusive and 4 GiB for each.
+    /// A node big enough for the pods of `spec`: three CPUs that can be exclusive for each two, and 4 GiB for each.
     pub(super) fn new(spec: &NodeSpec, rng: &mut impl Rng) -> Self {
         let numa_nodes = spec.numa_nodes.max(1);
-        let per_node = u32::try_from((spec.pods + 8).div_ceil(numa_nodes).next_multiple_of(2)).unwrap_or(u32::MAX >> 8);
+        let per_node =
+            u32::try_from((spec.pods + spec.pods / 2 + 8).div_ceil(numa_nodes).next_multiple_of(2)).unwrap_or(u32::MAX >> 8);
         let stride = per_node + RESERVED_PER_NUMA_NODE;
         let (mut cpus, mut reserved, mut first) = (Vec::new(), Vec::new(), 0);
         for _ in 0..numa_nodes {
@@ -59,7 +60,7 @@ impl Inventory {
             cpus,
             reserved,
             memory: (64 + 4 * spec.pods.div_ceil(numa_nodes) as u64) * GIB,
-            hugepages: 16 * GIB,
+            hugepages: (16 + spec.pods.div_ceil(numa_nodes) as u64) * GIB,
             devices: (0..spec.devices).map(|i| Device::nth(i, numa_nodes, rng)).collect(),
             claimable: (0..spec.claims).map(|i| format!("gpu-{i}")).collect(),
         }

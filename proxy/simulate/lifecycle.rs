@@ -20,6 +20,7 @@ use super::service::call;
 use super::simulator::StartError;
 use super::state::{Shared, Stage};
 use super::state_files::{File, StateFileError};
+use crate::serve::mend::Mend;
 
 /// One run of the kubelet, from a start to a stop.
 pub(super) struct Instance {
@@ -213,9 +214,9 @@ impl Shared {
     }
 }
 
-/// The accepted stream as HTTP/2 reads it. Layers around the socket are put on here.
-fn layered(stream: UnixStream) -> TokioIo<UnixStream> {
-    TokioIo::new(stream)
+/// The accepted stream as HTTP/2 reads it: people point real clients here, whose `:authority` has to be mended.
+fn layered(stream: UnixStream) -> TokioIo<Mend<UnixStream>> {
+    TokioIo::new(Mend::new(stream))
 }
 
 // === impl Tracked ===

@@ -67,7 +67,7 @@ mod tests {
     async fn a_long_rest_fills_the_bucket_no_further_than_its_burst() {
         let start = Instant::now();
         let mut limiter = Limiter::new(Rate::KUBELET, start);
-        let later = start + Duration::from_secs(3600);
+        let later = start + Duration::from_hours(1);
         assert_eq!((0..50).filter(|_| limiter.take(later)).count(), 10);
     }
 }

@@ -7,6 +7,7 @@
 mod config;
 mod counters;
 mod fault;
+mod free;
 mod inventory;
 mod lifecycle;
 mod limiter;

@@ -91,7 +91,7 @@ pub struct Container {
 /// A prepared claim on one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// The ResourceClaim's name.
+    /// The `ResourceClaim`'s name.
     pub name: String,
     /// Index into the node's claimable devices.
     pub device: usize,

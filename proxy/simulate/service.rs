@@ -260,10 +260,7 @@ fn framed(message: Bytes, wrong_by: i32) -> Bytes {
 fn large(len: usize) -> Bytes {
     const NAME_LEN: usize = 32 * 1024;
     let pods = len.div_ceil(NAME_LEN);
-    let pod = |i| v1::PodResources {
-        name: format!("{i:0width$}", width = NAME_LEN),
-        namespace: "large".to_owned(),
-        ..v1::PodResources::default()
-    };
+    let pod =
+        |i| v1::PodResources { name: format!("{i:0NAME_LEN$}"), namespace: "large".to_owned(), ..v1::PodResources::default() };
     v1::ListPodResourcesResponse { pod_resources: (0..pods).map(pod).collect() }.encode_to_vec().into()
 }

@@ -21,28 +21,31 @@ type App = (&'static str, &'static str, Owner, &'static [&'static str]);
 const APPS: [App; 20] = [
     ("kube-system", "kube-proxy", Owner::DaemonSet, &["kube-proxy"]),
     ("kube-system", "cilium", Owner::DaemonSet, &["cilium-agent"]),
-    ("kube-system", "nvidia-device-plugin", Owner::DaemonSet, &["nvidia-device-plugin-ctr", "config-manager"]),
+    ("kube-system", "nvidia-device-plugin-daemonset", Owner::DaemonSet, &["nvidia-device-plugin-ctr", "config-manager"]),
     ("kube-system", "coredns", Owner::Deployment, &["coredns"]),
-    ("kube-system", "metrics-server", Owner::Deployment, &["metrics-server"]),
-    ("monitoring", "node-exporter", Owner::DaemonSet, &["node-exporter", "kube-rbac-proxy"]),
-    ("monitoring", "dcgm-exporter", Owner::DaemonSet, &["exporter"]),
-    ("monitoring", "prometheus-k8s", Owner::StatefulSet, &["prometheus", "config-reloader", "thanos-sidecar"]),
-    ("logging", "fluent-bit", Owner::DaemonSet, &["fluent-bit"]),
-    ("ingress", "ingress-nginx-controller", Owner::Deployment, &["controller"]),
-    ("payments", "checkout", Owner::Deployment, &["checkout", "envoy"]),
-    ("payments", "ledger-writer", Owner::Deployment, &["ledger-writer"]),
-    ("catalog", "search-frontend", Owner::Deployment, &["frontend", "envoy"]),
-    ("catalog", "image-resizer", Owner::Deployment, &["resizer"]),
-    ("data", "kafka", Owner::StatefulSet, &["kafka", "jmx-exporter"]),
-    ("data", "clickhouse", Owner::StatefulSet, &["clickhouse", "clickhouse-backup"]),
-    ("data", "redis-cluster", Owner::StatefulSet, &["redis"]),
-    ("ml-serving", "llm-gateway-predictor", Owner::Deployment, &["kserve-container", "queue-proxy"]),
-    ("ml-training", "resnet-trainer", Owner::StatefulSet, &["pytorch", "metrics", "rsync"]),
-    ("telco", "upf-dataplane", Owner::Deployment, &["upf", "pfcp-agent"]),
+    ("kube-system", "metrics-server", Owner::Deployment, &["metrics-server", "metrics-server-nanny"]),
+    ("monitoring", "prometheus-node-exporter", Owner::DaemonSet, &["node-exporter", "kube-rbac-proxy"]),
+    ("monitoring", "dcgm-exporter", Owner::DaemonSet, &["dcgm-exporter"]),
+    ("monitoring", "prometheus-kube-prometheus", Owner::StatefulSet, &["prometheus", "config-reloader", "thanos-sidecar"]),
+    ("logging", "fluent-bit", Owner::DaemonSet, &["fluent-bit", "log-rotate"]),
+    ("ingress-nginx", "ingress-nginx-controller", Owner::Deployment, &["controller"]),
+    ("payments-production", "checkout-api", Owner::Deployment, &["checkout-api", "envoy", "vault-agent"]),
+    ("payments-production", "ledger-writer", Owner::Deployment, &["ledger-writer", "envoy", "vault-agent"]),
+    ("catalog-production", "search-frontend", Owner::Deployment, &["search-frontend", "envoy", "vault-agent"]),
+    ("catalog-production", "image-resizer", Owner::Deployment, &["image-resizer", "envoy"]),
+    ("data-platform", "kafka-broker", Owner::StatefulSet, &["kafka", "jmx-exporter", "cruise-control-metrics"]),
+    ("data-platform", "chi-events-cluster", Owner::StatefulSet, &["clickhouse", "clickhouse-backup", "metrics-exporter"]),
+    ("data-platform", "redis-cluster", Owner::StatefulSet, &["redis", "redis-exporter"]),
+    ("ml-serving", "llm-gateway-predictor", Owner::Deployment, &["kserve-container", "queue-proxy", "model-agent"]),
+    ("ml-training", "resnet-trainer-worker", Owner::StatefulSet, &["pytorch", "metrics-sidecar", "checkpoint-sync"]),
+    ("telco-core", "upf-dataplane", Owner::Deployment, &["upf", "pfcp-agent", "telemetry"]),
 ];
 
 /// What the API server makes random suffixes of: no vowels, nothing that looks like another.
 const SUFFIX: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// How many pods of a dense node are of the guaranteed class.
+const GUARANTEED: f64 = 0.8;
 
 /// Names of pods and what they ask for.
 #[derive(Clone, Debug)]
@@ -54,17 +57,17 @@ pub(super) struct Workload {
     /// Resources by name, each as often as there are devices of it.
     resources: Vec<&'static str>,
     pod_level: bool,
-    /// The next StatefulSet ordinal.
+    /// The next `StatefulSet` ordinal.
     ordinal: usize,
 }
 
 // === impl Workload ===
 
 impl Workload {
-    /// Pods of which `spec.pods` together leave about a quarter of the devices free.
+    /// Pods of which `spec.pods` together leave about two in five devices free.
     pub(super) fn new(spec: &NodeSpec, resources: Vec<&'static str>) -> Self {
         #[expect(clippy::cast_precision_loss, reason = "a mean, from counts far below 2^52")]
-        let per_pod = |count: usize| 0.75 * count as f64 / spec.pods.max(1) as f64;
+        let per_pod = |count: usize| 0.6 * count as f64 / spec.pods.max(1) as f64;
         Self {
             devices_per_pod: per_pod(spec.devices),
             claims_per_pod: per_pod(spec.claims),
@@ -90,7 +93,7 @@ impl Workload {
             containers.insert(0, ContainerRequest { sidecar: true, ..ContainerRequest::named("istio-proxy") });
         }
         let mut pod = PodRequest { containers, ..PodRequest::new(namespace, name) };
-        if rng.random_bool(0.3) {
+        if rng.random_bool(GUARANTEED) {
             self.guarantee(&mut pod, rng);
         }
         if let Some(main) = pod.containers.iter_mut().find(|container| !container.sidecar) {
@@ -117,12 +120,12 @@ impl Workload {
         }
         if let Some(main) = pod.containers.iter_mut().find(|container| !container.sidecar) {
             main.cpus = cpus;
-            main.hugepages = if rng.random_bool(0.1) { GIB } else { 0 };
+            main.hugepages = if rng.random_bool(0.4) { GIB } else { 0 };
         }
     }
 }
 
-/// A finished run of a CronJob.
+/// A finished run of a `CronJob`.
 pub(super) fn finished_job(rng: &mut impl Rng) -> PodRequest {
     let key = PodKey::new("batch", format!("nightly-backup-{}-{}", rng.random_range(29_000_000..30_000_000), suffix(5, rng)));
     PodRequest { key, containers: vec![ContainerRequest::named("backup")], pod_cpus: 0, pod_memory: 0 }

@@ -1,4 +1,5 @@
 //! The command as a user meets it: what it prints, and how it ends.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod server;
 

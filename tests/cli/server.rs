@@ -36,12 +36,12 @@ impl Server {
 
     /// Serves a node without pods.
     pub(crate) fn empty() -> Self {
-        Self::start(Replies { list: Default::default(), allocatable: Default::default(), error: None })
+        Self::start(Replies::empty(None))
     }
 
     /// Answers everything with this.
     pub(crate) fn failing(error: Status) -> Self {
-        Self::start(Replies { list: Default::default(), allocatable: Default::default(), error: Some(error) })
+        Self::start(Replies::empty(Some(error)))
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -76,6 +76,10 @@ async fn serve(listener: std::os::unix::net::UnixListener, replies: Replies) {
 // === impl Replies ===
 
 impl Replies {
+    fn empty(error: Option<Status>) -> Self {
+        Self { list: ListPodResourcesResponse::default(), allocatable: AllocatableResourcesResponse::default(), error }
+    }
+
     fn reply<T>(&self, reply: T) -> Result<Response<T>, Status> {
         self.error.clone().map_or_else(|| Ok(Response::new(reply)), Err)
     }

@@ -36,6 +36,26 @@ async fn what_is_in_flight_is_finished_and_nobody_new_gets_in() {
 }
 
 #[tokio::test]
+async fn whoever_was_in_the_queue_at_the_stop_is_served() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("kubelet.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let mut clients = Vec::new();
+    for _ in 0..20 {
+        clients.push(Client::connect(&path).await.unwrap());
+    }
+    let stop = CancellationToken::new();
+    stop.cancel();
+    let config = config(path).serving;
+    let mut serving = Serving::over::<UnixStream, _>(listener.into(), config, Fake::replying(b""), stop).unwrap();
+    for client in &mut clients {
+        client.ask(LIST, |_| {}).await.assert_ok(&[0; 5]);
+    }
+    serving.drained().await;
+}
+
+#[tokio::test]
 async fn the_grace_bounds_the_end() {
     let fake = Fake::replying(b"").gated();
     let mut server = Running::with(&fake, |config| config.serving.limits.grace = Duration::from_millis(20));

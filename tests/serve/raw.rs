@@ -51,6 +51,40 @@ async fn a_client_that_does_not_say_that_it_speaks_http2_is_closed_after_the_han
 }
 
 #[tokio::test]
+async fn an_idle_client_that_does_not_react_to_a_goaway_is_closed_after_the_grace() {
+    let server = Running::with(&Fake::replying(b""), |config| {
+        config.serving.limits.idle_time = Duration::from_millis(30);
+        config.serving.limits.grace = Duration::from_millis(30);
+    });
+    let mut socket = greeted(&server.path()).await;
+    let frames = frames(&rest(&mut socket).await);
+    assert!(frames.iter().any(|frame| frame.kind == GOAWAY && frame.payload[4..8] == [0; 4]), "no GOAWAY without error");
+    eventually("it is gone", || server.serving.stats().connections_open() == 0).await;
+    server.stop().await;
+}
+
+/// A GOAWAY that overtakes the first answer is an error to simple clients.
+#[tokio::test]
+async fn a_client_that_has_just_connected_is_answered_before_it_is_asked_to_go() {
+    let server = Running::new(&Fake::replying(b""));
+    let stats = server.serving.stats();
+    let mut socket = UnixStream::connect(server.path()).await.unwrap();
+    eventually("it is connected", || stats.connections_open() == 1).await;
+    server.stop.cancel();
+    eventually("the socket is withdrawn", || !server.path().exists()).await;
+    socket.write_all(&[PREFACE, &frame(SETTINGS, 0, 0, &[]), &call(1)].concat()).await.unwrap();
+    let mut bytes = Vec::new();
+    let goaway = |bytes: &[u8]| frames(bytes).iter().position(|frame| frame.kind == GOAWAY);
+    while goaway(&bytes).is_none() {
+        assert_ne!(socket.read_buf(&mut bytes).await.unwrap(), 0);
+    }
+    let data = frames(&bytes).iter().position(|frame| frame.kind == DATA);
+    assert!(data.is_some_and(|data| Some(data) < goaway(&bytes)), "answer at {data:?}, GOAWAY at {:?}", goaway(&bytes));
+    drop(socket);
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn http_1_and_noise_end_their_own_connection_only() {
     let server = Running::new(&Fake::replying(b""));
     let mut other = Client::connect(&server.path()).await.unwrap();

@@ -43,7 +43,7 @@ async fn under_churn_pods_change_their_number_does_not_and_nothing_has_two_owner
             sleep(Duration::from_millis(2)).await;
         }
     };
-    timeout(Duration::from_secs(60), all_replaced_once).await.expect("half of the pods are replaced");
+    timeout(Duration::from_mins(1), all_replaced_once).await.expect("half of the pods are replaced");
     lab.sim.close().await;
 }
 

@@ -145,5 +145,4 @@ const QUICK: RestartTimes =
     RestartTimes { down: Duration::from_millis(60), empty: Duration::from_millis(60), devices: Duration::from_millis(60) };
 
 /// A restart that goes on only by [`Simulator::advance`].
-const HELD: RestartTimes =
-    RestartTimes { down: Duration::ZERO, empty: Duration::from_secs(3600), devices: Duration::from_secs(3600) };
+const HELD: RestartTimes = RestartTimes { down: Duration::ZERO, empty: Duration::from_hours(1), devices: Duration::from_hours(1) };

@@ -45,10 +45,16 @@ fn holders(node: &Node) -> HashMap<String, PodKey> {
             assert!(before.is_none(), "{what} is held by {} and by {}", pod.key, before.unwrap());
         };
         let cpus = pod.containers.iter().flat_map(|container| &container.cpus).chain(&pod.cpus);
-        cpus.for_each(|cpu| hold(format!("CPU {cpu}")));
+        for cpu in cpus {
+            hold(format!("CPU {cpu}"));
+        }
         for container in &pod.containers {
-            container.devices.iter().for_each(|device| hold(format!("device {device}")));
-            container.claims.iter().for_each(|claim| hold(format!("claimed device {}", claim.device)));
+            for device in &container.devices {
+                hold(format!("device {device}"));
+            }
+            for claim in &container.claims {
+                hold(format!("claimed device {}", claim.device));
+            }
         }
     }
     holders
@@ -77,7 +83,7 @@ proptest! {
         for event in events {
             let pick = |at: prop::sample::Index| {
                 let keys: Vec<_> = node.pods().map(|pod| pod.key.clone()).collect();
-                (!keys.is_empty()).then(|| keys[at.index(keys.len())].clone()).unwrap_or_else(|| PodKey::new("no", "pod"))
+                if keys.is_empty() { PodKey::new("no", "pod") } else { keys[at.index(keys.len())].clone() }
             };
             // Steps out of order are refused, and refusals change nothing: that is checked below with all else.
             match event {
@@ -97,7 +103,9 @@ proptest! {
         }
         let keys: Vec<_> = node.pods().map(|pod| pod.key.clone()).collect();
         leaving.extend(keys.iter().map(|key| node.remove(key).unwrap()));
-        leaving.iter().for_each(|uid| node.release(uid));
+        for uid in &leaving {
+            node.release(uid);
+        }
         prop_assert!(holders(&node).is_empty());
         check_sums(&node, &whole);
     }

@@ -1,5 +1,8 @@
 //! Bytes given by hand go out as they are.
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+
 use super::*;
 
 /// Bytes of a `*.hex` file.
@@ -72,6 +75,29 @@ async fn bytes_set_by_hand_are_served_byte_for_byte_by_each_method() {
     assert!(matches!(client.get("default", "any").await, Outcome::Status(Code::Unknown, _)));
     lab.sim.set_reply(Method::List, None);
     assert_eq!(client.list().await.pod_resources.len(), 110);
+}
+
+#[tokio::test]
+async fn real_clients_of_every_age_get_their_reply() {
+    let lab = Lab::start(|_| {}).await;
+    lab.sim.set_list(Bytes::from_static(b"the whole reply"));
+    lab.sim.set_reply(Method::AlphaList, Some(Bytes::from_static(b"the whole reply")));
+    let mut replayed = 0;
+    for case in std::fs::read_dir(cases().with_file_name("clients")).unwrap().map(|entry| entry.unwrap().path()) {
+        if case.extension().is_none_or(|extension| extension != "bin") {
+            continue;
+        }
+        let mut stream = UnixStream::connect(lab.sim.socket()).await.unwrap();
+        stream.write_all(&std::fs::read(&case).unwrap()).await.unwrap();
+        let (mut seen, mut chunk) = (Vec::new(), [0; 4096]);
+        while !seen.windows(15).any(|bytes| bytes == b"the whole reply") {
+            let len = timeout(Duration::from_secs(10), stream.read(&mut chunk)).await.expect("an answer").unwrap();
+            assert_ne!(len, 0, "{}: the connection ends without the reply", case.display());
+            seen.extend_from_slice(&chunk[..len]);
+        }
+        replayed += 1;
+    }
+    assert!(replayed >= 9, "{replayed} recorded clients were there");
 }
 
 #[tokio::test]

@@ -1,0 +1,175 @@
+//! The calling side. Its own cost does not count, but what it writes does: HEADERS and DATA of a request come in one piece, header fields
+//! by their table index, and windows are large, as with grpc-go on a warm connection.
+
+use std::io;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::task::JoinSet;
+
+use crate::process::Server;
+
+/// Bytes of a request on a warm connection.
+pub(crate) const REQUEST: usize = 9 + HEADERS_AGAIN.len() + 9 + 5;
+/// Bytes of a reply on a warm connection beside the message, roughly: gRPC prefix, header block, trailers, frame heads.
+pub(crate) const REPLY_EXTRA: usize = 80;
+
+const HEADERS: u8 = 1;
+const SETTINGS: u8 = 4;
+const DATA: u8 = 0;
+const WINDOW_UPDATE: u8 = 8;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+const ACK: u8 = 1;
+
+/// `SETTINGS_INITIAL_WINDOW_SIZE`: 16 MiB.
+const WINDOW: [u8; 6] = [0, 4, 1, 0, 0, 0];
+/// What the connection's window is widened by, at first and whenever half of it is used up.
+const WIDEN: u32 = 1 << 30;
+
+/// `:path`, `:authority`, `content-type`, `te` and `user-agent` enter the table in this order, and are its entries 66 to 62 from then on.
+const HEADERS_AGAIN: [u8; 7] = [0x83, 0x86, 0x80 | 66, 0x80 | 65, 0x80 | 64, 0x80 | 63, 0x80 | 62];
+
+/// Open connections to one variant.
+pub(crate) struct Load {
+    callers: Vec<Caller>,
+}
+
+/// One connection.
+enum Caller {
+    Echo { stream: UnixStream, reply: Vec<u8> },
+    Grpc(Grpc),
+}
+
+struct Grpc {
+    stream: UnixStream,
+    /// Length of the message that each reply must have, prefix included.
+    framed: usize,
+    next_stream: u32,
+    received: u32,
+    buffer: Vec<u8>,
+}
+
+impl Load {
+    pub(crate) async fn connect(server: &Server, connections: usize, list: usize) -> io::Result<Self> {
+        let mut callers = Vec::new();
+        for _ in 0..connections {
+            let stream = UnixStream::connect(&server.socket).await?;
+            callers.push(if server.name.contains("echo") {
+                Caller::Echo { stream, reply: vec![0; list + REPLY_EXTRA] }
+            } else {
+                Caller::Grpc(Grpc::begin(stream, list + 5).await?)
+            });
+        }
+        Ok(Self { callers })
+    }
+
+    /// Makes so many calls over all connections together, and checks each reply's length.
+    pub(crate) async fn run(&mut self, calls: usize) -> io::Result<()> {
+        let each = calls / self.callers.len();
+        let mut running: JoinSet<io::Result<Caller>> = JoinSet::new();
+        for mut caller in self.callers.drain(..) {
+            running.spawn(async move {
+                for _ in 0..each {
+                    match &mut caller {
+                        Caller::Echo { stream, reply } => {
+                            stream.write_all(&[0; REQUEST]).await?;
+                            stream.read_exact(reply).await?;
+                        }
+                        Caller::Grpc(grpc) => grpc.list().await?,
+                    }
+                }
+                Ok(caller)
+            });
+        }
+        while let Some(caller) = running.join_next().await {
+            self.callers.push(caller??);
+        }
+        Ok(())
+    }
+}
+
+impl Grpc {
+    /// Preface, settings, and a first call, after which all header fields are in the table.
+    async fn begin(mut stream: UnixStream, framed: usize) -> io::Result<Self> {
+        let mut hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        push(&mut hello, SETTINGS, 0, 0, &WINDOW);
+        push(&mut hello, SETTINGS, ACK, 0, &[]);
+        push(&mut hello, WINDOW_UPDATE, 0, 0, &WIDEN.to_be_bytes());
+        stream.write_all(&hello).await?;
+        let mut grpc = Self { stream, framed, next_stream: 1, received: 0, buffer: vec![0; 256 * 1024] };
+        let mut first = vec![0x83, 0x86];
+        for (name, value) in [(0x44, "/v1.PodResourcesLister/List"), (0x41, "localhost"), (0x5f, "application/grpc")] {
+            first.push(name);
+            text(&mut first, value);
+        }
+        for (name, value) in [("te", "trailers")] {
+            first.push(0x40);
+            text(&mut first, name);
+            text(&mut first, value);
+        }
+        first.push(0x7a);
+        text(&mut first, "bench");
+        grpc.call(&first).await?;
+        Ok(grpc)
+    }
+
+    async fn list(&mut self) -> io::Result<()> {
+        self.call(&HEADERS_AGAIN).await
+    }
+
+    async fn call(&mut self, headers: &[u8]) -> io::Result<()> {
+        let mut request = Vec::with_capacity(256);
+        if self.received > WIDEN / 2 {
+            push(&mut request, WINDOW_UPDATE, 0, 0, &self.received.to_be_bytes());
+            self.received = 0;
+        }
+        push(&mut request, HEADERS, END_HEADERS, self.next_stream, headers);
+        push(&mut request, DATA, END_STREAM, self.next_stream, &[0; 5]);
+        self.next_stream += 2;
+        self.stream.write_all(&request).await?;
+        let (mut filled, mut at, mut data) = (0, 0, 0);
+        loop {
+            // Whole frames only.
+            while let Some(head) = self.buffer[at..filled].first_chunk::<9>() {
+                let length = usize::try_from(u32::from_be_bytes([0, head[0], head[1], head[2]])).unwrap_or(usize::MAX);
+                if filled - at < 9 + length {
+                    break;
+                }
+                let (kind, flags) = (head[3], head[4]);
+                at += 9 + length;
+                if kind == DATA {
+                    data += length;
+                }
+                if kind <= HEADERS && flags & END_STREAM != 0 {
+                    self.received += u32::try_from(data).unwrap_or(u32::MAX);
+                    return if data == self.framed {
+                        Ok(())
+                    } else {
+                        Err(io::Error::other(format!("a reply of {data} bytes, not {}", self.framed)))
+                    };
+                }
+            }
+            self.buffer.copy_within(at..filled, 0);
+            (filled, at) = (filled - at, 0);
+            match self.stream.read(&mut self.buffer[filled..]).await? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                read => filled += read,
+            }
+        }
+    }
+}
+
+/// Appends a frame (RFC 9113, section 4.1).
+fn push(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+    let [_, a, b, c] = u32::try_from(payload.len()).unwrap_or(u32::MAX).to_be_bytes();
+    out.extend_from_slice(&[a, b, c, kind, flags]);
+    out.extend_from_slice(&stream.to_be_bytes());
+    out.extend_from_slice(payload);
+}
+
+/// Appends a string literal without Huffman code (RFC 7541, section 5.2); shorter than 127 bytes.
+fn text(out: &mut Vec<u8>, value: &str) {
+    out.push(u8::try_from(value.len()).unwrap_or(u8::MAX));
+    out.extend_from_slice(value.as_bytes());
+}

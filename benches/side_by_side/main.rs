@@ -1,0 +1,108 @@
+//! What a List costs the process that serves it, side by side: the proxy, a plain socket echo of the same bytes, a naive tonic server, a
+//! simulated kubelet. Each serves the same pods from a process of its own; rounds are interleaved, so that a slow moment of the
+//! machine meets all of them; the figure is CPU time of the serving process per request, and its ratio to the echo's, round by round.
+//!
+//! `cargo bench --bench side_by_side`; `-- --rounds 30 --pods 110,500` for other sizes.
+
+mod load;
+mod process;
+mod servers;
+mod table;
+
+use std::error::Error;
+use std::path::Path;
+use std::time::Duration;
+
+use podresources_proxy::client::{Connection, Limits, method};
+
+use load::Load;
+use process::Server;
+use table::Table;
+
+/// Calls of one variant in one round; a round of all variants takes about a second.
+const CALLS: usize = 1_500;
+/// Connections that call at the same time, each one call after the other.
+const CONNECTIONS: [usize; 2] = [1, 8];
+
+/// Settings of the command line.
+struct Settings {
+    rounds: usize,
+    pods: Vec<usize>,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let mut settings = Settings { rounds: 15, pods: vec![110, 500] };
+    while let Some(argument) = arguments.next() {
+        let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
+        match argument.as_str() {
+            // Played by ourselves, as a child.
+            "--serve-echo" => return servers::echo(&value()?, value()?.parse()?),
+            "--serve-tonic" => return servers::tonic(&value()?, &value()?),
+            "--rounds" => settings.rounds = value()?.parse()?,
+            "--pods" => settings.pods = value()?.split(',').map(str::parse).collect::<Result<_, _>>()?,
+            // What `cargo bench` and `cargo test --benches` add.
+            "--bench" | "--test" => {}
+            other => return Err(format!("unknown argument {other}; there are --rounds and --pods").into()),
+        }
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    for pods in &settings.pods {
+        runtime.block_on(compare(*pods, settings.rounds))?;
+    }
+    Ok(())
+}
+
+async fn compare(pods: usize, rounds: usize) -> Result<(), Box<dyn Error>> {
+    let folder = tempfile::tempdir()?;
+    let at = |name: &str| folder.path().join(name);
+    let socket = |name: &str| at(name).join("kubelet.sock");
+    let pods_text = pods.to_string();
+
+    let kubelet = Server::product("simulated kubelet", &socket("kubelet"), |command| {
+        command.args(["simulate", "--no-rate-limit", "--pods", &pods_text, "--socket"]).arg(socket("kubelet"));
+    })?;
+    let list = capture(&socket("kubelet")).await?;
+    std::fs::write(at("list.bin"), &list)?;
+    let variants = [
+        Server::own("plain socket echo", &socket("echo"), |command| {
+            command.arg("--serve-echo").arg(socket("echo")).arg((list.len() + load::REPLY_EXTRA).to_string());
+        })?,
+        Server::product("podresources-proxy", &socket("proxy"), |command| {
+            command.args(["run", "--admin-address", "off", "--admin-socket", "off", "--log-level", "error"]);
+            command.arg("--kubelet-socket").arg(socket("kubelet"));
+            command.arg("--kubelet-dir").arg(at("kubelet")).arg("--listen-socket").arg(socket("proxy"));
+        })?,
+        Server::own("naive tonic", &socket("tonic"), |command| {
+            command.arg("--serve-tonic").arg(socket("tonic")).arg(at("list.bin"));
+        })?,
+        kubelet,
+    ];
+    for connections in CONNECTIONS {
+        let mut table = Table::new(variants.iter().map(|variant| variant.name));
+        let mut loads = Vec::new();
+        for variant in &variants {
+            loads.push(Load::connect(variant, connections, list.len()).await?);
+        }
+        // Round zero warms up and does not count.
+        for round in 0..=rounds {
+            for (column, (variant, load)) in variants.iter().zip(&mut loads).enumerate() {
+                let before = variant.cpu_time()?;
+                load.run(CALLS).await?;
+                let spent = variant.cpu_time()?.saturating_sub(before);
+                if round > 0 {
+                    table.add(column, spent / u32::try_from(CALLS)?);
+                }
+            }
+        }
+        println!("\nList of {pods} pods, {} bytes, {connections} connection(s), {rounds} rounds of {CALLS} calls", list.len());
+        print!("{table}");
+    }
+    Ok(())
+}
+
+/// The List that all variants serve.
+async fn capture(socket: &Path) -> Result<bytes::Bytes, Box<dyn Error>> {
+    let connection = Connection::connect(socket, Limits::default()).await?;
+    Ok(connection.unary(method::LIST, bytes::Bytes::new(), Duration::from_secs(10)).await?.into_inner())
+}

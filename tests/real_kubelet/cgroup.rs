@@ -1,0 +1,60 @@
+//! Cgroups: where the node's pods are, and a cgroup of its own for a client.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const ROOT: &str = "/sys/fs/cgroup";
+
+/// Where to look for pods, and to put clients: one hierarchy is enough.
+fn hierarchy() -> PathBuf {
+    let root = Path::new(ROOT);
+    if root.join("cgroup.controllers").exists() { root.to_owned() } else { root.join("pids") }
+}
+
+/// A cgroup that is removed at the end, when its processes have gone.
+pub(crate) struct Cgroup(PathBuf);
+
+// === impl Cgroup ===
+
+impl Cgroup {
+    pub(crate) fn new(name: &str) -> Self {
+        let path = hierarchy().join(name);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn add(&self, pid: u32) {
+        fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir(&self.0) {
+            eprintln!("cgroup {} stays: {error}", self.0.display());
+        }
+    }
+}
+
+/// The pod's cgroup below `root`, the node's own, if it is there.
+pub(crate) fn of_pod(root: &str, uid: &str) -> Option<PathBuf> {
+    let kubepods = hierarchy().join(root).join("kubepods");
+    let name = format!("pod{uid}");
+    ["", "burstable", "besteffort"].iter().map(|class| kubepods.join(class).join(&name)).find(|path| path.is_dir())
+}
+
+/// How many of the cgroups directly in it run a program of their own: a pod's containers and its sandbox. Before that, runc waits there.
+pub(crate) fn started_children(cgroup: &Path) -> usize {
+    directories(cgroup).filter(|child| runs_a_program(child)).count()
+}
+
+fn runs_a_program(cgroup: &Path) -> bool {
+    let pids = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
+    let name = |pid: &str| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let own = pids.lines().map(name).any(|name| !name.is_empty() && !name.starts_with("runc"));
+    own || directories(cgroup).any(|child| runs_a_program(&child))
+}
+
+fn directories(cgroup: &Path) -> impl Iterator<Item = PathBuf> {
+    fs::read_dir(cgroup).into_iter().flatten().flatten().map(|entry| entry.path()).filter(|path| path.is_dir())
+}
