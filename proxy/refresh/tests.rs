@@ -512,6 +512,23 @@ fn after_a_restart_a_lost_pod_goes_when_its_device_has_another_owner() {
 }
 
 #[test]
+fn devices_are_kept_although_a_restarted_kubelet_is_asked_for_them_before_its_list_succeeds() {
+    Rig::run(|rig| async move {
+        assert_eq!(devices(&rig.ask(Ask::Allocatable).await.unwrap()), ["dev-1", "dev-2"]);
+        rig.kubelet.kill();
+        tokio::time::sleep(SECOND / 3).await;
+        rig.kubelet.with(|state| {
+            state.down = false;
+            state.devices = vec![];
+            // The first call over the new connection is List.
+            state.failures = vec![Failure::Answered(Status::new(Code::Internal, "not yet"))].into();
+        });
+        rig.epoch.bump(Kind::Socket);
+        assert_eq!(devices(&rig.ask(Ask::Allocatable).await.unwrap()), ["dev-1", "dev-2"]);
+    });
+}
+
+#[test]
 fn devices_whose_plugin_never_comes_back_are_kept_for_five_minutes() {
     Rig::run(|rig| async move {
         rig.ask(Ask::Allocatable).await.unwrap();
