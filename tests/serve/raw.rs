@@ -10,7 +10,7 @@ use tokio::net::UnixStream;
 
 use crate::client::{Client, LIST};
 use crate::fake::{Fake, Running, eventually, framed};
-use crate::frames::{DATA, Frame, PREFACE, call, frame, frames, greeting, head, replay};
+use crate::frames::{DATA, Frame, PREFACE, SETTINGS, call, frame, frames, greeting, head, replay};
 
 const RST_STREAM: u8 = 3;
 const GOAWAY: u8 = 7;
@@ -72,7 +72,7 @@ async fn a_client_that_has_just_connected_is_answered_before_it_is_asked_to_go()
     eventually("it is connected", || stats.connections_open() == 1).await;
     server.stop.cancel();
     eventually("the socket is withdrawn", || !server.path().exists()).await;
-    socket.write_all(&[PREFACE, &frame(SETTINGS, 0, 0, &[]), &call(1)].concat()).await.unwrap();
+    socket.write_all(&[PREFACE, &frame(SETTINGS, 0, 0, &[]), &list(1)].concat()).await.unwrap();
     let mut bytes = Vec::new();
     let goaway = |bytes: &[u8]| frames(bytes).iter().position(|frame| frame.kind == GOAWAY);
     while goaway(&bytes).is_none() {
