@@ -1,6 +1,5 @@
 //! Why a verb failed, and the exit code that says so (sysexits.h).
 
-use std::error::Error;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 

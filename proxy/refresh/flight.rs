@@ -32,8 +32,6 @@ impl<U: Upstream> Refresher<U> {
         if restarted {
             self.shared.stats.restarts.add();
             tracing::info!(pods_kept = self.list.kept().len(), "the kubelet has restarted");
-            self.grace =
-                published.allocatable.as_ref().and_then(|part| part.content.clone().ok()).map(|base| DeviceGrace::new(base, begun));
             self.allocatable_asked = 0;
         }
         // Nothing that GetAllocatableResources may show has changed since it was asked: it is as fresh as the list.
@@ -52,7 +50,11 @@ impl<U: Upstream> Refresher<U> {
     pub(super) async fn capture_allocatable(&mut self) -> Result<(), Failure> {
         let (epoch, begun) = (self.shared.epoch.now(), Instant::now());
         let count = self.shared.epoch.allocatable();
-        let content = match self.call(1, Call::Allocatable).await {
+        let reply = self.call(1, Call::Allocatable).await;
+        if reply.is_ok() {
+            self.begin_grace(begun);
+        }
+        let content = match reply {
             Ok(message) => {
                 let reply = Allocatable::build(&message).map_err(|error| self.malformed("GetAllocatableResources", &error))?;
                 Ok(Arc::new(self.complete(reply, begun)))
@@ -70,6 +72,17 @@ impl<U: Upstream> Refresher<U> {
             view.allocatable = Some(Part { content, epoch, begun });
         });
         Ok(())
+    }
+
+    /// Another connection than before means another kubelet, whose plugins have yet to register. List may not have been asked of it so far.
+    fn begin_grace(&mut self, now: Instant) {
+        let connection = self.upstream.connections();
+        if self.allocatable_connection != 0 && self.allocatable_connection != connection {
+            let published = self.shared.view.load();
+            let base = published.allocatable.as_ref().and_then(|part| part.content.clone().ok());
+            self.grace = base.map(|base| DeviceGrace::new(base, now));
+        }
+        self.allocatable_connection = connection;
     }
 
     fn complete(&mut self, reply: Allocatable, now: Instant) -> Allocatable {

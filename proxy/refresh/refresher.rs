@@ -48,6 +48,8 @@ pub struct Refresher<U> {
     pub(super) alpha: ListLane,
     /// The count of changes up to which GetAllocatableResources has been asked.
     pub(super) allocatable_asked: u64,
+    /// The connection that GetAllocatableResources was answered over last; zero before the first.
+    pub(super) allocatable_connection: u64,
     pub(super) grace: Option<DeviceGrace>,
 }
 
@@ -83,6 +85,7 @@ impl<U: Upstream> Refresher<U> {
             list: ListLane::default(),
             alpha: ListLane::default(),
             allocatable_asked: 0,
+            allocatable_connection: 0,
             grace: None,
         }
     }

@@ -3,13 +3,12 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::time::Duration;
 
 use podresources_proxy::simulate::Method;
 use rustix::process::Signal;
 
 use crate::client::{Client, LIST, Reply, request};
-use crate::harness::{Place, call, eventually, with};
+use crate::harness::{PATIENCE, Place, call, eventually, with};
 
 fn inode(place: &Place) -> u64 {
     std::fs::symlink_metadata(place.listen()).unwrap().ino()
@@ -134,7 +133,7 @@ async fn a_call_that_waits_in_vain_gets_its_end_within_the_grace_after_sigterm()
     eventually("the call waits", async || proxy.admin("/metrics").await.contains("podresources_proxy_waiting 1\n")).await;
     proxy.signal(Signal::TERM);
     // The deadline of the call itself is 10 s, that of this wait far more.
-    let ended = tokio::time::timeout(Duration::from_secs(60), reply).await.expect("an end").unwrap();
+    let ended = tokio::time::timeout(PATIENCE, reply).await.expect("an end").unwrap();
     if let Some(reply) = ended {
         assert_eq!(reply.error().0, podresources_proxy::grpc::Code::Unavailable);
     }

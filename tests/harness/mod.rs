@@ -22,7 +22,7 @@ pub(crate) mod client;
 use client::{Body, Client, Reply, full, request};
 
 /// How long anything may take that comes by itself. Far more than it needs: a busy machine must not fail a test.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Sockets, log and configuration of one test.
 pub(crate) struct Place(TempDir);
