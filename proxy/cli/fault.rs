@@ -45,7 +45,7 @@ pub(super) enum Fault {
     /// Whatever a verb of the server side ends with.
     #[cfg(feature = "server")]
     #[error("{}", with_causes(&**.0))]
-    Failed(Box<dyn Error + Send + Sync>),
+    Failed(Box<dyn std::error::Error + Send + Sync>),
     /// A reply that cannot be printed.
     #[error("{}", with_causes(.0))]
     Message(#[from] super::message::MessageError),
