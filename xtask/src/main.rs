@@ -25,13 +25,19 @@ enum Verb {
     Lab(lab::Verb),
 }
 
-fn main() -> Result<ExitCode> {
-    let verb = Verb::parse();
+fn main() -> ExitCode {
+    run(&Verb::parse()).unwrap_or_else(|error| {
+        eprintln!("xtask: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn run(verb: &Verb) -> Result<ExitCode> {
     std::env::set_current_dir(shell::root())?;
     Ok(match verb {
-        Verb::Tidy(args) => tidy::run(&args),
-        Verb::Test(args) => test::run(&args),
-        Verb::Bench(args) => bench::run(&args),
-        Verb::Lab(verb) => lab::run(&verb)?,
+        Verb::Tidy(args) => tidy::run(args),
+        Verb::Test(args) => test::run(args),
+        Verb::Bench(args) => bench::run(args),
+        Verb::Lab(verb) => lab::run(verb)?,
     })
 }
