@@ -7,7 +7,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use tokio::time::Instant;
 
 use crate::admin::metrics::{Collector, counter, counters, gauge};
-use crate::grpc::Code;
+use crate::grpc::{Code, code_name};
 use crate::refresh::{CALLS, Handle, RESULTS, Reach};
 use crate::serve::{self, Method};
 
@@ -79,29 +79,6 @@ impl Collector for Refreshing {
         gauge(e, "snapshot_list_bytes", "Length of the List message", list.map(|part| part.content.message().len() as u64))?;
         let bytes = allocatable.map(|allocatable| allocatable.message().len() as u64);
         gauge(e, "snapshot_allocatable_bytes", "Length of the GetAllocatableResources message", bytes)
-    }
-}
-
-/// A status code's name, as gRPC writes it. Source: <https://github.com/grpc/grpc/blob/master/doc/statuscodes.md>.
-const fn code_name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
     }
 }
 

@@ -1,16 +1,15 @@
 //! Why a verb failed, and the exit code that says so (sysexits.h).
 
-use std::error::Error;
-use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use thiserror::Error;
 
 use crate::admin::RequestError;
+use crate::causes::with_causes;
 use crate::client::{CallError, ConnectError};
 use crate::config::ConfigErrors;
-use crate::grpc::Code;
+use crate::grpc::code_name;
 
 /// `EX_USAGE`: bad usage or configuration.
 pub(super) const USAGE: u8 = 64;
@@ -27,7 +26,7 @@ pub(super) enum Fault {
     #[error("{0}")]
     Config(#[from] ConfigErrors),
     /// Nobody could be reached.
-    #[error("{}", .0.iter().map(chain).collect::<Vec<_>>().join("\n"))]
+    #[error("{}", .0.iter().map(with_causes).collect::<Vec<_>>().join("\n"))]
     Connect(Vec<ConnectError>),
     /// Somebody was reached, and the call failed.
     #[error("{method}: {}", call(source))]
@@ -45,10 +44,10 @@ pub(super) enum Fault {
     Status(String),
     /// Whatever a verb of the server side ends with.
     #[cfg(feature = "server")]
-    #[error("{}", chain(&**.0))]
-    Failed(Box<dyn Error + Send + Sync>),
+    #[error("{}", with_causes(&**.0))]
+    Failed(Box<dyn std::error::Error + Send + Sync>),
     /// A reply that cannot be printed.
-    #[error("{}", chain(.0))]
+    #[error("{}", with_causes(.0))]
     Message(#[from] super::message::MessageError),
     /// Output could not be written.
     #[error("cannot write the output: {0}")]
@@ -84,47 +83,9 @@ impl Fault {
     }
 }
 
-/// An error with all its causes on one line.
-pub(super) fn chain(error: &(impl Error + ?Sized)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        // Writing into a string cannot fail. A cause that only repeats its parent is left out.
-        let said = error.to_string();
-        if !text.ends_with(&said) {
-            let _written = write!(text, ": {said}");
-        }
-        cause = error.source();
-    }
-    text
-}
-
 fn call(error: &CallError) -> String {
     match error {
         CallError::Status(status) => format!("{} ({}): {}", code_name(status.code), status.code as i32, status.message),
-        other => chain(other),
-    }
-}
-
-/// The code's name as the gRPC specification and every other tool write it.
-fn code_name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
+        other => with_causes(other),
     }
 }

@@ -9,7 +9,7 @@ mod unary;
 
 pub use content_type::is_grpc;
 pub use frame::{PREFIX_LEN, frame_message, prefix};
-pub use status::{Status, encode_message};
+pub use status::{Status, code_name, encode_message};
 pub use timeout::{TimeoutError, parse_timeout};
 pub use tonic::Code;
 pub use unary::{Unary, UnaryError};

@@ -7,6 +7,8 @@ mod backoff;
 mod budget;
 mod capture;
 mod demand;
+mod flight;
+mod gate;
 mod gets;
 mod handle;
 mod refresher;

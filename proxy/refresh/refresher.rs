@@ -8,20 +8,18 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::backoff::Backoff;
 use super::budget::{Budget, Urgency};
 use super::capture::Lane as ListLane;
 use super::demand::Lane;
+use super::gate::Gate;
 use super::gets;
 use super::handle::Handle;
 use super::restart::DeviceGrace;
 use super::schedule::Schedule;
 use super::trouble::{Step, Troubles};
-use super::view::{Part, Reach, View};
+use super::view::Reach;
 use super::{Config, Shared, gets::Job};
 use crate::change::Epoch;
-use crate::grpc::{Code, Status};
-use crate::snapshot::{Allocatable, PodList};
 use crate::source::{Call, Failure, Upstream};
 
 /// While pods are kept after a restart, how often to look whether they still live.
@@ -30,18 +28,14 @@ const RECHECK: Duration = Duration::from_millis(100);
 /// While the kubelet cannot be reached, the least pause between two attempts, however much changes.
 const DIAL_PAUSE: Duration = Duration::from_millis(10);
 
-/// What kubelets say that have no GetAllocatableResources (KEP-2403); up to 1.26 with "Pod Resources".
-const DISABLED: [&str; 2] =
-    ["PodResources API GetAllocatableResources disabled", "Pod Resources API GetAllocatableResources disabled"];
-
 /// Captures and publishes. Lives on one thread.
 #[derive(Debug)]
 pub struct Refresher<U> {
-    shared: Arc<Shared>,
-    upstream: U,
+    pub(super) shared: Arc<Shared>,
+    pub(super) upstream: U,
     jobs: Option<mpsc::Receiver<Job>>,
     budget: Rc<RefCell<Budget>>,
-    schedule: Schedule,
+    pub(super) schedule: Schedule,
     /// The connection's own failures, and the kubelet's rate limit: no call at all before this opens.
     gate: Gate,
     list_gate: Gate,
@@ -50,22 +44,15 @@ pub struct Refresher<U> {
     troubles: Troubles,
     /// The epoch, and the count of changes to the socket, up to which changes have been noted.
     noted: (u64, u64),
-    list: ListLane,
-    alpha: ListLane,
+    pub(super) list: ListLane,
+    pub(super) alpha: ListLane,
     /// The count of changes up to which GetAllocatableResources has been asked.
-    allocatable_asked: u64,
+    pub(super) allocatable_asked: u64,
     /// When GetAllocatableResources is asked again although nothing shows that it changed.
     allocatable_due: Instant,
     /// The connection that GetAllocatableResources was answered over last; zero before the first.
-    allocatable_connection: u64,
-    grace: Option<DeviceGrace>,
-}
-
-/// Shut for a while after a failure.
-#[derive(Debug)]
-struct Gate {
-    backoff: Backoff,
-    opens: Instant,
+    pub(super) allocatable_connection: u64,
+    pub(super) grace: Option<DeviceGrace>,
 }
 
 /// What is to be done next.
@@ -293,130 +280,8 @@ impl<U: Upstream> Refresher<U> {
         }
     }
 
-    async fn capture_list(&mut self) -> Result<(), Failure> {
-        let (epoch, begun) = (self.shared.epoch.now(), Instant::now());
-        let allocatable_count = self.shared.epoch.allocatable();
-        let message = self.call(0, Call::List).await?;
-        let connection = self.upstream.connections();
-        let published = self.shared.view.load_full();
-        let old = published.list.as_ref().map(|part| &part.content);
-        let reply = Part { content: message, epoch, begun };
-        let config = &self.shared.config;
-        let taken = self.list.take(reply, connection, old, &config.kubepods, config.restart_settle).await;
-        let (part, restarted) = taken.map_err(|error| self.malformed("List", &error))?;
-        self.count_change(old.is_some_and(|old| Arc::ptr_eq(old, &part.content)));
-        if restarted {
-            self.shared.stats.restarts.add();
-            tracing::info!(pods_kept = self.list.kept().len(), "the kubelet has restarted");
-            self.allocatable_asked = 0;
-        }
-        // Nothing that GetAllocatableResources may show has changed since it was asked: it is as fresh as the list.
-        let renewed = allocatable_count == self.allocatable_asked;
-        self.shared.publish(|view| {
-            view.list = Some(part);
-            if renewed && let Some(allocatable) = &mut view.allocatable {
-                allocatable.epoch = epoch;
-            }
-        });
-        self.note_kept();
-        self.schedule.captured(begun);
-        Ok(())
-    }
-
-    async fn capture_allocatable(&mut self) -> Result<(), Failure> {
-        let (epoch, begun) = (self.shared.epoch.now(), Instant::now());
-        let count = self.shared.epoch.allocatable();
-        let reply = self.call(1, Call::Allocatable).await;
-        if reply.is_ok() {
-            self.begin_grace(begun);
-        }
-        let content = match reply {
-            Ok(message) => {
-                let reply = Allocatable::build(&message).map_err(|error| self.malformed("GetAllocatableResources", &error))?;
-                Ok(Arc::new(self.complete(reply, begun)))
-            }
-            // An old kubelet, or one with the feature off: its answer is this error.
-            Err(Failure::Answered(status)) if is_off(&status) => Err(status),
-            Err(failure) => return Err(failure),
-        };
-        self.allocatable_asked = count;
-        self.shared.publish(|view| {
-            let content = match (&view.allocatable, content) {
-                (Some(Part { content: Ok(old), .. }), Ok(new)) if old.digest() == new.digest() => Ok(old.clone()),
-                (_, content) => content,
-            };
-            view.allocatable = Some(Part { content, epoch, begun });
-        });
-        Ok(())
-    }
-
-    /// Another connection than before means another kubelet, whose plugins have yet to register. List may not have been asked of it so far.
-    fn begin_grace(&mut self, now: Instant) {
-        let connection = self.upstream.connections();
-        if self.allocatable_connection != 0 && self.allocatable_connection != connection {
-            let published = self.shared.view.load();
-            let base = published.allocatable.as_ref().and_then(|part| part.content.clone().ok());
-            self.grace = base.map(|base| DeviceGrace::new(base, now));
-        }
-        self.allocatable_connection = connection;
-    }
-
-    fn complete(&mut self, reply: Allocatable, now: Instant) -> Allocatable {
-        let Some(grace) = &self.grace else { return reply };
-        match grace.complete(&reply, now) {
-            Some(completed) => completed,
-            None => {
-                self.grace = None;
-                reply
-            }
-        }
-    }
-
-    async fn capture_alpha(&mut self) -> Result<(), Failure> {
-        let (epoch, begun) = (self.shared.epoch.now(), Instant::now());
-        let message = match self.call(3, Call::AlphaList).await {
-            // A kubelet that has v1alpha1 no more: its answer is this error.
-            Err(Failure::Answered(status)) if status.code == Code::Unimplemented => {
-                self.shared.publish(|view| view.alpha = Some(Part { content: Err(status), epoch, begun }));
-                return Ok(());
-            }
-            message => message?,
-        };
-        let connection = self.upstream.connections();
-        let published = self.shared.view.load_full();
-        let config = &self.shared.config;
-        let reply = Part { content: message, epoch, begun };
-        let taken = self.alpha.take(reply, connection, alpha_list(&published), &config.kubepods, config.restart_settle).await;
-        let (part, _) = taken.map_err(|error| self.malformed("v1alpha1 List", &error))?;
-        self.shared.publish(|view| view.alpha = Some(part.map(Ok)));
-        Ok(())
-    }
-
-    fn forget_alpha(&mut self) {
-        if self.shared.view.load().alpha.is_some() {
-            self.alpha = ListLane::default();
-            self.shared.publish(|view| view.alpha = None);
-        }
-    }
-
-    /// Looks whether the pods that are kept after a restart still live.
-    async fn recheck(&mut self) {
-        let config = &self.shared.config;
-        let view = self.shared.view.load_full();
-        let list = view.list.as_ref().map(|part| &part.content);
-        let list = self.list.recheck(list, &config.kubepods, config.restart_settle).await;
-        let alpha = self.alpha.recheck(alpha_list(&view), &config.kubepods, config.restart_settle).await.map(|part| part.map(Ok));
-        if list.is_some() || alpha.is_some() {
-            self.shared.publish(|view| {
-                view.list = list.or(view.list.take());
-                view.alpha = alpha.or(view.alpha.take());
-            });
-            self.note_kept();
-        }
-    }
-
     /// Makes a call; gives it up where the socket is replaced meanwhile, since nobody will answer any more.
-    async fn call(&self, index: usize, call: Call<'_>) -> Result<bytes::Bytes, Failure> {
+    pub(super) async fn call(&self, index: usize, call: Call<'_>) -> Result<bytes::Bytes, Failure> {
         let began = Instant::now();
         self.doing(|| format!("{} is under way at the kubelet", super::CALLS[index]));
         let reply = tokio::select! {
@@ -498,49 +363,9 @@ impl<U: Upstream> Refresher<U> {
         }
     }
 
-    fn malformed(&self, call: &str, error: &crate::snapshot::Malformed) -> Failure {
-        self.shared.stats.malformed.add();
-        Failure::Broken(format!("the kubelet answered {call} with a reply that does not parse ({error}); it is not published"))
-    }
-
-    fn count_change(&self, same: bool) {
-        let stats = &self.shared.stats;
-        if same { stats.unchanged.add() } else { stats.changed.add() }
-    }
-
-    fn note_kept(&self) {
-        let kept = self.list.kept();
-        self.shared.note(|activity| activity.kept = kept);
-    }
-
     fn doing(&self, what: impl FnOnce() -> String) {
         self.shared.note(|activity| activity.doing = what());
     }
-}
-
-// === impl Gate ===
-
-impl Gate {
-    fn open(now: Instant) -> Self {
-        Self { backoff: Backoff::default(), opens: now }
-    }
-
-    /// After a failure; says for how long.
-    fn shut(&mut self, now: Instant) -> Duration {
-        let pause = self.backoff.failed(rand::random());
-        self.opens = now + pause;
-        pause
-    }
-}
-
-/// The `v1alpha1` list that is published, if one is.
-fn alpha_list(view: &View) -> Option<&Arc<PodList>> {
-    view.alpha.as_ref().and_then(|part| part.content.as_ref().ok())
-}
-
-/// Whether an error says that the kubelet does not have GetAllocatableResources, rather than that it failed.
-fn is_off(status: &Status) -> bool {
-    status.code == Code::Unimplemented || (status.code == Code::Unknown && DISABLED.contains(&&*status.message))
 }
 
 /// The refresher's end of what it shares with the answering side: made on any thread, taken to the refresher's.

@@ -1,7 +1,6 @@
 //! The kubelet's socket, over one long-lived connection.
 
 use std::cell::RefCell;
-use std::error::Error;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -12,6 +11,7 @@ use prost::Message;
 use tonic::Code;
 
 use super::{Call, Failure, Upstream};
+use crate::causes::with_causes;
 use crate::client::{CallError, ConnectError, Connection, Limits, method};
 use crate::proto::v1::GetPodResourcesRequest;
 
@@ -92,7 +92,7 @@ impl Upstream for Kubelet {
                 Err(Failure::TooLarge(format!("the reply is larger than {max} bytes; raise --max-reply if that is no mistake")))
             }
             Err(error @ (CallError::CutOff | CallError::NoStatus)) => Err(Failure::Broken(error.to_string())),
-            Err(error @ CallError::Transport(_)) => Err(Failure::Lost(chain(&error))),
+            Err(error @ CallError::Transport(_)) => Err(Failure::Lost(with_causes(&error))),
         }
     }
 
@@ -135,21 +135,8 @@ fn unreachable_or_lost(error: &ConnectError) -> Failure {
         | ConnectError::Refused(_)
         | ConnectError::NotASocket(_)
         | ConnectError::PermissionDenied(_) => Failure::Unreachable(error.to_string()),
-        ConnectError::TimedOut { .. } | ConnectError::Handshake { .. } | ConnectError::Io { .. } => Failure::Lost(chain(error)),
-    }
-}
-
-/// An error with all its causes on one line.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        if !text.ends_with(&next) {
-            text.push_str(": ");
-            text.push_str(&next);
+        ConnectError::TimedOut { .. } | ConnectError::Handshake { .. } | ConnectError::Io { .. } => {
+            Failure::Lost(with_causes(error))
         }
-        cause = error.source();
     }
-    text
 }

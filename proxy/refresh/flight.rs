@@ -1,0 +1,166 @@
+//! The three captures of a flight: from a call to a publication.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::capture::Lane as ListLane;
+use super::refresher::Refresher;
+use super::restart::DeviceGrace;
+use super::view::{Part, View};
+use crate::grpc::{Code, Status};
+use crate::snapshot::{Allocatable, PodList};
+use crate::source::{Call, Failure, Upstream};
+
+/// What kubelets say that have no GetAllocatableResources (KEP-2403); up to 1.26 with "Pod Resources".
+const DISABLED: [&str; 2] =
+    ["PodResources API GetAllocatableResources disabled", "Pod Resources API GetAllocatableResources disabled"];
+
+impl<U: Upstream> Refresher<U> {
+    pub(super) async fn capture_list(&mut self) -> Result<(), Failure> {
+        let (epoch, begun) = (self.shared.epoch.now(), Instant::now());
+        let allocatable_count = self.shared.epoch.allocatable();
+        let message = self.call(0, Call::List).await?;
+        let connection = self.upstream.connections();
+        let published = self.shared.view.load_full();
+        let old = published.list.as_ref().map(|part| &part.content);
+        let reply = Part { content: message, epoch, begun };
+        let config = &self.shared.config;
+        let taken = self.list.take(reply, connection, old, &config.kubepods, config.restart_settle).await;
+        let (part, restarted) = taken.map_err(|error| self.malformed("List", &error))?;
+        self.count_change(old.is_some_and(|old| Arc::ptr_eq(old, &part.content)));
+        if restarted {
+            self.shared.stats.restarts.add();
+            tracing::info!(pods_kept = self.list.kept().len(), "the kubelet has restarted");
+            self.allocatable_asked = 0;
+        }
+        // Nothing that GetAllocatableResources may show has changed since it was asked: it is as fresh as the list.
+        let renewed = allocatable_count == self.allocatable_asked;
+        self.shared.publish(|view| {
+            view.list = Some(part);
+            if renewed && let Some(allocatable) = &mut view.allocatable {
+                allocatable.epoch = epoch;
+            }
+        });
+        self.note_kept();
+        self.schedule.captured(begun);
+        Ok(())
+    }
+
+    pub(super) async fn capture_allocatable(&mut self) -> Result<(), Failure> {
+        let (epoch, begun) = (self.shared.epoch.now(), Instant::now());
+        let count = self.shared.epoch.allocatable();
+        let reply = self.call(1, Call::Allocatable).await;
+        if reply.is_ok() {
+            self.begin_grace(begun);
+        }
+        let content = match reply {
+            Ok(message) => {
+                let reply = Allocatable::build(&message).map_err(|error| self.malformed("GetAllocatableResources", &error))?;
+                Ok(Arc::new(self.complete(reply, begun)))
+            }
+            // An old kubelet, or one with the feature off: its answer is this error.
+            Err(Failure::Answered(status)) if is_off(&status) => Err(status),
+            Err(failure) => return Err(failure),
+        };
+        self.allocatable_asked = count;
+        self.shared.publish(|view| {
+            let content = match (&view.allocatable, content) {
+                (Some(Part { content: Ok(old), .. }), Ok(new)) if old.digest() == new.digest() => Ok(old.clone()),
+                (_, content) => content,
+            };
+            view.allocatable = Some(Part { content, epoch, begun });
+        });
+        Ok(())
+    }
+
+    /// Another connection than before means another kubelet, whose plugins have yet to register. List may not have been asked of it so far.
+    fn begin_grace(&mut self, now: Instant) {
+        let connection = self.upstream.connections();
+        if self.allocatable_connection != 0 && self.allocatable_connection != connection {
+            let published = self.shared.view.load();
+            let base = published.allocatable.as_ref().and_then(|part| part.content.clone().ok());
+            self.grace = base.map(|base| DeviceGrace::new(base, now));
+        }
+        self.allocatable_connection = connection;
+    }
+
+    fn complete(&mut self, reply: Allocatable, now: Instant) -> Allocatable {
+        let Some(grace) = &self.grace else { return reply };
+        match grace.complete(&reply, now) {
+            Some(completed) => completed,
+            None => {
+                self.grace = None;
+                reply
+            }
+        }
+    }
+
+    pub(super) async fn capture_alpha(&mut self) -> Result<(), Failure> {
+        let (epoch, begun) = (self.shared.epoch.now(), Instant::now());
+        let message = match self.call(3, Call::AlphaList).await {
+            // A kubelet that has v1alpha1 no more: its answer is this error.
+            Err(Failure::Answered(status)) if status.code == Code::Unimplemented => {
+                self.shared.publish(|view| view.alpha = Some(Part { content: Err(status), epoch, begun }));
+                return Ok(());
+            }
+            message => message?,
+        };
+        let connection = self.upstream.connections();
+        let published = self.shared.view.load_full();
+        let config = &self.shared.config;
+        let reply = Part { content: message, epoch, begun };
+        let taken = self.alpha.take(reply, connection, alpha_list(&published), &config.kubepods, config.restart_settle).await;
+        let (part, _) = taken.map_err(|error| self.malformed("v1alpha1 List", &error))?;
+        self.shared.publish(|view| view.alpha = Some(part.map(Ok)));
+        Ok(())
+    }
+
+    pub(super) fn forget_alpha(&mut self) {
+        if self.shared.view.load().alpha.is_some() {
+            self.alpha = ListLane::default();
+            self.shared.publish(|view| view.alpha = None);
+        }
+    }
+
+    /// Looks whether the pods that are kept after a restart still live.
+    pub(super) async fn recheck(&mut self) {
+        let config = &self.shared.config;
+        let view = self.shared.view.load_full();
+        let list = view.list.as_ref().map(|part| &part.content);
+        let list = self.list.recheck(list, &config.kubepods, config.restart_settle).await;
+        let alpha = self.alpha.recheck(alpha_list(&view), &config.kubepods, config.restart_settle).await.map(|part| part.map(Ok));
+        if list.is_some() || alpha.is_some() {
+            self.shared.publish(|view| {
+                view.list = list.or(view.list.take());
+                view.alpha = alpha.or(view.alpha.take());
+            });
+            self.note_kept();
+        }
+    }
+
+    fn malformed(&self, call: &str, error: &crate::snapshot::Malformed) -> Failure {
+        self.shared.stats.malformed.add();
+        Failure::Broken(format!("the kubelet answered {call} with a reply that does not parse ({error}); it is not published"))
+    }
+
+    fn count_change(&self, same: bool) {
+        let stats = &self.shared.stats;
+        if same { stats.unchanged.add() } else { stats.changed.add() }
+    }
+
+    fn note_kept(&self) {
+        let kept = self.list.kept();
+        self.shared.note(|activity| activity.kept = kept);
+    }
+}
+
+/// The `v1alpha1` list that is published, if one is.
+fn alpha_list(view: &View) -> Option<&Arc<PodList>> {
+    view.alpha.as_ref().and_then(|part| part.content.as_ref().ok())
+}
+
+/// Whether an error says that the kubelet does not have GetAllocatableResources, rather than that it failed.
+fn is_off(status: &Status) -> bool {
+    status.code == Code::Unimplemented || (status.code == Code::Unknown && DISABLED.contains(&&*status.message))
+}
