@@ -137,7 +137,7 @@ impl Node {
 
     /// Restarts the kubelet, and returns when the new one has been started and its device plugin too.
     pub(crate) fn restart_kubelet(&self) {
-        self.signal_node(Signal::HUP);
+        self.signal_node(Signal::USR2);
         self.wait_for_line("restarted");
     }
 

@@ -40,7 +40,7 @@ pub(crate) enum Verb {
 pub(crate) fn run(verb: &Verb) -> Result<ExitCode> {
     match verb {
         Verb::Up { version, cluster } => up(version, *cluster)?,
-        Verb::Restart => signal(Signal::HUP)?,
+        Verb::Restart => signal(Signal::USR2)?,
         Verb::Down => down()?,
     }
     Ok(ExitCode::SUCCESS)
