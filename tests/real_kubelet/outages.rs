@@ -14,8 +14,8 @@ use crate::node::{Kind, Node};
 use crate::proxy::Proxy;
 
 const OK: i32 = 0;
-/// How a deadline ends: by tonic's own clock as CANCELLED, by the server's as `DEADLINE_EXCEEDED`; whichever is first.
-const DEADLINE: [i32; 2] = [1, 4];
+/// How a deadline ends: by the client's own clock as CANCELLED, by ours as UNAVAILABLE with a text; whichever is first.
+const DEADLINE: [i32; 2] = [1, UNAVAILABLE];
 const UNAVAILABLE: i32 = 14;
 
 fn is_marked_stale(reply: &Reply) -> bool {
