@@ -48,6 +48,8 @@ pub struct Refresher<U> {
     pub(super) alpha: ListLane,
     /// The count of changes up to which GetAllocatableResources has been asked.
     pub(super) allocatable_asked: u64,
+    /// When GetAllocatableResources is asked again although nothing shows that it changed.
+    allocatable_due: Instant,
     /// The connection that GetAllocatableResources was answered over last; zero before the first.
     pub(super) allocatable_connection: u64,
     pub(super) grace: Option<DeviceGrace>,
@@ -85,6 +87,7 @@ impl<U: Upstream> Refresher<U> {
             list: ListLane::default(),
             alpha: ListLane::default(),
             allocatable_asked: 0,
+            allocatable_due: now,
             allocatable_connection: 0,
             grace: None,
         }
@@ -183,8 +186,7 @@ impl<U: Upstream> Refresher<U> {
             return;
         }
         let now = Instant::now();
-        let (due, scheduled) = self.schedule.next();
-        let due = due <= now;
+        let due = self.schedule.next().0 <= now;
         let mut paid = true;
         if (due && self.list_gate.opens <= now) || self.wanted(Lane::List) {
             paid = false;
@@ -194,10 +196,14 @@ impl<U: Upstream> Refresher<U> {
             }
         }
         let changed = self.shared.epoch.allocatable() != self.allocatable_asked;
-        let timer = due && scheduled == Urgency::Timer;
+        // A timer of its own: on a busy node List is always captured before its own timer comes.
+        let timer = self.allocatable_due <= now;
         if (changed || timer || self.wanted(Lane::Allocatable)) && self.allocatable_gate.opens <= now {
             self.pay(&mut paid, urgency).await;
             let captured = self.capture_allocatable().await;
+            if captured.is_ok() {
+                self.allocatable_due = now + self.shared.config.interval;
+            }
             if !self.passed(captured, Step::Allocatable) {
                 return;
             }

@@ -106,7 +106,7 @@ fn a_socket_that_cannot_be_reached_is_69_and_the_text_says_what_to_do() {
     error: DIR/absent does not exist; is the server running, and is its directory mounted here?
     error: DIR/file is not a socket; give the path of the socket itself
     error: nobody listens on DIR/dead; its server has stopped, or is being restarted
-    error: cannot reach the admin socket DIR/absent: No such file or directory (os error 2): is podresources-proxy running, and is this its admin socket?
+    error: cannot reach the admin socket DIR/absent (is podresources-proxy running, and is this its admin socket?): No such file or directory (os error 2)
     ");
 }
 

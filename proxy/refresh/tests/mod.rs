@@ -351,6 +351,20 @@ fn allocatable_is_asked_only_when_something_that_can_change_it_did() {
 }
 
 #[test]
+fn on_a_busy_node_too_allocatable_is_asked_every_ten_seconds_for_what_no_event_shows() {
+    Rig::run(|rig| async move {
+        rig.names().await;
+        for _ in 0..30 {
+            tokio::time::sleep(2 * SECOND).await;
+            rig.epoch.bump(Kind::List);
+            rig.names().await;
+        }
+        let asked = rig.kubelet.calls("Allocatable");
+        assert!((5..=8).contains(&asked), "asked {asked} times in a minute");
+    });
+}
+
+#[test]
 fn get_is_a_slice_of_the_list_and_costs_the_kubelet_nothing() {
     Rig::run(|rig| async move {
         rig.names().await;
