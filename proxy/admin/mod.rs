@@ -1,7 +1,7 @@
 //! Health, readiness, metrics and status, on a thread and runtime of their own, so that probes answer while the data path is jammed.
 //!
 //! Two doors: a TCP address for probes and scrapes, where nothing can be changed, and a Unix socket for root alone.
-//! Under the `cli` feature alone, only the client's half is here: [`request`] and the schema of `/status`.
+//! Under the `cli` feature alone, only the client's half is here: [`request()`] and the schema of `/status`.
 
 mod request;
 pub mod status;

@@ -272,8 +272,7 @@ impl Watches {
 /// The kind that includes the other.
 fn stronger(seen: Option<Kind>, kind: Kind) -> Option<Kind> {
     match (seen, kind) {
-        (Some(Kind::Socket), _) => seen,
-        (Some(Kind::Allocatable), Kind::List) => seen,
+        (Some(Kind::Socket), _) | (Some(Kind::Allocatable), Kind::List) => seen,
         _ => Some(kind),
     }
 }

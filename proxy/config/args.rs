@@ -1,4 +1,4 @@
-//! What was typed after `run` and `config`: one flag for each [`Setting`], all optional, all text until [`super::resolve`] reads them.
+//! What was typed after `run` and `config`: one flag for each [`Setting`], all optional, all text until [`super::resolve()`] reads them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

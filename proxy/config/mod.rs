@@ -1,7 +1,7 @@
 //! What the proxy is told to do: [`Config`], a struct of sub-configs, one for each part.
 //!
-//! What a user types is another matter: [`setting`] is the one table of settings, [`args`], [`environment`] and [`file`] read them, and
-//! [`resolve`] turns them into a [`Config`]. Nothing here touches the system save [`load`] (files) and the look-up of users and groups.
+//! What a user types is another matter: [`setting`] is the one table of settings, [`args`], [`environment`] and [`mod@file`] read them, and
+//! [`resolve()`] turns them into a [`Config`]. Nothing here touches the system save [`load()`] (files) and the look-up of users and groups.
 
 #[cfg(feature = "cli")]
 pub mod args;

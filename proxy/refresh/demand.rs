@@ -48,14 +48,11 @@ impl Demand {
     /// Waits in a lane.
     pub(super) fn join(&self, lane: Lane, need: &Need) -> Place<'_> {
         let queue = self.queue(lane);
-        match need.max_age {
-            None => {
-                queue.epoch.fetch_max(need.epoch, Ordering::Relaxed);
-            }
-            Some(_) => {
-                let mut after = queue.after.lock().unwrap_or_else(PoisonError::into_inner);
-                *after = (*after).max(Some(need.arrived));
-            }
+        if need.max_age.is_some() {
+            let mut after = queue.after.lock().unwrap_or_else(PoisonError::into_inner);
+            *after = (*after).max(Some(need.arrived));
+        } else {
+            queue.epoch.fetch_max(need.epoch, Ordering::Relaxed);
         }
         // Release: whoever sees the place taken sees what is wanted.
         queue.waiting.fetch_add(1, Ordering::Release);

@@ -106,17 +106,17 @@ impl State {
                     return Err(Failure::Answered(Status::new(Code::Unknown, text)));
                 }
             },
-            Call::AlphaList => match &self.alpha_error {
-                Some(status) => return Err(Failure::Answered(status.clone())),
-                None => {
-                    let pod = |(name, _): &(&str, Vec<&str>)| v1alpha1::PodResources {
-                        name: (*name).to_owned(),
-                        namespace: "ns".to_owned(),
-                        ..Default::default()
-                    };
-                    v1alpha1::ListPodResourcesResponse { pod_resources: self.pods.iter().map(pod).collect() }.encode_to_vec()
+            Call::AlphaList => {
+                if let Some(status) = &self.alpha_error {
+                    return Err(Failure::Answered(status.clone()));
                 }
-            },
+                let pod = |(name, _): &(&str, Vec<&str>)| v1alpha1::PodResources {
+                    name: (*name).to_owned(),
+                    namespace: "ns".to_owned(),
+                    ..Default::default()
+                };
+                v1alpha1::ListPodResourcesResponse { pod_resources: self.pods.iter().map(pod).collect() }.encode_to_vec()
+            }
         };
         Ok(bytes.into())
     }

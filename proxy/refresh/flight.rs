@@ -87,13 +87,11 @@ impl<U: Upstream> Refresher<U> {
 
     fn complete(&mut self, reply: Allocatable, now: Instant) -> Allocatable {
         let Some(grace) = &self.grace else { return reply };
-        match grace.complete(&reply, now) {
-            Some(completed) => completed,
-            None => {
-                self.grace = None;
-                reply
-            }
+        let completed = grace.complete(&reply, now);
+        if completed.is_none() {
+            self.grace = None;
         }
+        completed.unwrap_or(reply)
     }
 
     pub(super) async fn capture_alpha(&mut self) -> Result<(), Failure> {

@@ -46,13 +46,10 @@ impl Answers for Handle {
     async fn wait(&self, ask: Ask, terms: Terms, wait: Wait, deadline: Instant) -> Result<Answer, Status> {
         self.shared.stats.waits.add();
         let need = Need { epoch: wait.epoch, arrived: wait.arrived, max_age: terms.max_age };
-        match timeout_at(deadline, self.answer(&ask, need)).await {
-            Ok(answer) => answer,
-            Err(_) => {
-                self.shared.stats.expired.add();
-                Err(self.waited_in_vain(wait.arrived.elapsed()))
-            }
-        }
+        timeout_at(deadline, self.answer(&ask, need)).await.unwrap_or_else(|_| {
+            self.shared.stats.expired.add();
+            Err(self.waited_in_vain(wait.arrived.elapsed()))
+        })
     }
 }
 
@@ -185,7 +182,7 @@ impl Handle {
             (Verdict::Fresh, Lookup::Absent | Lookup::Ambiguous) => Now::Forward,
             // "Not found" is never said from an old snapshot.
             (Verdict::Stale, _) => {
-                Now::Said(Err(self.unreachable(&view.reach, now, "and the last good snapshot does not have this pod")))
+                Now::Said(Err(unreachable(&view.reach, now, "and the last good snapshot does not have this pod")))
             }
             (Verdict::Expired | Verdict::Wait, _) => self.say(view, part, verdict, now, |_| Ok(Bytes::new())),
         }
@@ -203,7 +200,7 @@ impl Handle {
             (Verdict::Wait, _) | (_, None) => Now::Wait,
             (Verdict::Expired, _) => {
                 let limit = humantime::format_duration(self.shared.config.max_stale);
-                Now::Said(Err(self.unreachable(&view.reach, now, &format!("longer than --max-stale {limit}"))))
+                Now::Said(Err(unreachable(&view.reach, now, &format!("longer than --max-stale {limit}"))))
             }
             (Verdict::Fresh | Verdict::Stale, Some(part)) => {
                 let freshness = Freshness {
@@ -234,16 +231,6 @@ impl Handle {
         answer.await.map_err(|_| stopping())?
     }
 
-    fn unreachable(&self, reach: &Reach, now: Instant, so: &str) -> Status {
-        let Reach::Down { since, why, .. } = reach else { return stopping() };
-        // Whole seconds: for people.
-        let ago = Duration::from_secs(now.saturating_duration_since(*since).as_secs());
-        let since = humantime::format_rfc3339_seconds(SystemTime::now() - ago);
-        let ago = humantime::format_duration(ago);
-        let text = format!("podresources-proxy: the kubelet cannot be reached since {since} ({ago}), {so}: {why}");
-        Status::new(Code::Unavailable, text)
-    }
-
     fn waited_in_vain(&self, waited: Duration) -> Status {
         let Activity { doing, last_error, .. } = self.shared.activity();
         let waited = humantime::format_duration(Duration::from_millis(u64::try_from(waited.as_millis()).unwrap_or(u64::MAX)));
@@ -269,4 +256,14 @@ fn not_found(namespace: &str, name: &str) -> Status {
 
 fn stopping() -> Status {
     Status::new(Code::Unavailable, "podresources-proxy is stopping")
+}
+
+fn unreachable(reach: &Reach, now: Instant, so: &str) -> Status {
+    let Reach::Down { since, why, .. } = reach else { return stopping() };
+    // Whole seconds: for people.
+    let ago = Duration::from_secs(now.saturating_duration_since(*since).as_secs());
+    let since = humantime::format_rfc3339_seconds(SystemTime::now() - ago);
+    let ago = humantime::format_duration(ago);
+    let text = format!("podresources-proxy: the kubelet cannot be reached since {since} ({ago}), {so}: {why}");
+    Status::new(Code::Unavailable, text)
 }

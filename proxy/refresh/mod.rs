@@ -1,7 +1,7 @@
 //! Decides what is captured when, publishes it, and answers from it.
 //!
 //! One thread captures ([`Refresher`]); any number answer ([`Handle`]). They share an `ArcSwap` that only the refresher stores to, a
-//! [`demand::Demand`] that tells it who waits, and a channel of Gets to be forwarded.
+//! `Demand` that tells it who waits, and a channel of Gets to be forwarded.
 
 mod backoff;
 mod budget;
@@ -35,7 +35,7 @@ pub use stats::{CALLS, Counter, RESULTS, Stats};
 pub use view::{Part, Reach, View};
 
 /// How long `v1alpha1` List is kept fresh after somebody asked for it. Its callers ask every few seconds or once for each new pod.
-const ALPHA_KEPT: Duration = Duration::from_secs(60);
+const ALPHA_KEPT: Duration = Duration::from_mins(1);
 
 /// How the kubelet is asked and how long its word holds.
 #[derive(Clone, Debug)]

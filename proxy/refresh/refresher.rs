@@ -229,7 +229,6 @@ impl<U: Upstream> Refresher<U> {
         }
         let reach = &self.shared.view.load().reach.clone();
         match (&connected, reach) {
-            (Ok(()), Reach::Up) => {}
             (Ok(()), Reach::Untried) => self.shared.publish(|view| view.reach = Reach::Up),
             (Ok(()), Reach::Down { since, .. }) => {
                 tracing::info!(down_for = ?since.elapsed(), "the kubelet can be reached again");
@@ -246,14 +245,15 @@ impl<U: Upstream> Refresher<U> {
                 let why: Arc<str> = why.as_str().into();
                 self.shared.publish(|view| view.reach = Reach::Down { epoch, since, why });
             }
-            (Err(_), _) => {}
+            (Ok(()), Reach::Up) | (Err(_), _) => {}
         }
         connected
     }
 
     /// Waits for the budget's leave; no leave where what was to be done has changed meanwhile.
     async fn take_budget(&self, urgency: Urgency) -> bool {
-        let wait = match { self.budget.borrow_mut().take(urgency, Instant::now()) } {
+        let taken = self.budget.borrow_mut().take(urgency, Instant::now());
+        let wait = match taken {
             Ok(()) => return true,
             Err(wait) => wait,
         };
@@ -272,7 +272,8 @@ impl<U: Upstream> Refresher<U> {
             return;
         }
         loop {
-            let wait = match { self.budget.borrow_mut().take(urgency, Instant::now()) } {
+            let taken = self.budget.borrow_mut().take(urgency, Instant::now());
+            let wait = match taken {
                 Ok(()) => return,
                 Err(wait) => wait,
             };

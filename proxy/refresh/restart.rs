@@ -13,7 +13,7 @@ use crate::kubepods::PodUid;
 use crate::snapshot::{Allocatable, Malformed, PodList, PodName, merge, merge_allocatable};
 
 /// How long devices that the restarted kubelet does not offer again are kept: the kubelet's own grace for plugins.
-pub(super) const DEVICE_GRACE: Duration = Duration::from_secs(5 * 60);
+pub(super) const DEVICE_GRACE: Duration = Duration::from_mins(5);
 
 /// The pods of before a restart on which the restarted kubelet has not said its word.
 #[derive(Debug)]

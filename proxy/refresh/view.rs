@@ -107,10 +107,9 @@ impl Need {
                     Verdict::Expired
                 }
             }
-            // Something changed since it was found unreachable: it may be back.
-            Reach::Down { .. } => Verdict::Wait,
+            // Where something changed since it was found unreachable, it may be back.
             Reach::Up | Reach::Untried if self.content_with(part, now) => Verdict::Fresh,
-            Reach::Up | Reach::Untried => Verdict::Wait,
+            Reach::Down { .. } | Reach::Up | Reach::Untried => Verdict::Wait,
         }
     }
 
@@ -127,7 +126,7 @@ impl Need {
 mod tests {
     use super::*;
 
-    const MAX_STALE: Duration = Duration::from_secs(300);
+    const MAX_STALE: Duration = Duration::from_mins(5);
 
     fn judge(need: &Need, part: Option<&Part<()>>, reach: &Reach, now: Instant) -> Verdict {
         need.judge(part, reach, now, MAX_STALE)
