@@ -160,6 +160,8 @@ async fn one_method_that_always_fails_is_told_once_and_harms_no_other() {
     let kubelet = place.simulator(|_| {}).await;
     let proxy = place.start(&["--refresh-interval", "100ms"]).await;
     proxy.ready().await;
+    // Ready is said with the first List: the other reply may come a moment later.
+    place.call(ALLOCATABLE, |_| {}).await.trailers.expect("an answer");
     let panicked = Status::new(Code::Unknown, "runtime error: index out of range".to_owned());
     kubelet.fail(Fault::new(Broken::Status(panicked)).on(Method::Allocatable).always());
     let before = kubelet.calls(Method::Allocatable);
