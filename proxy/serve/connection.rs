@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use hyper::rt::Executor;
@@ -33,7 +34,7 @@ const HEADER_LIST_SIZE: u32 = 16 * 1024;
 /// simple clients take a GOAWAY in place of an answer for an error.
 const FIRST_CALL: Duration = Duration::from_millis(500);
 
-/// Runs hyper's futures, one per stream, on this thread's runtime.
+/// Runs hyper's futures, one per call, on this thread: at once, and those that have to wait as tasks.
 #[derive(Clone, Copy, Debug)]
 struct Local;
 
@@ -93,7 +94,13 @@ where
 // === impl Local ===
 
 impl<F: Future<Output = ()> + 'static> Executor<F> for Local {
-    fn execute(&self, future: F) {
-        tokio::task::spawn_local(future);
+    /// Most calls end the first time they are polled: their request has arrived whole, and their answer is ready-made. Those need no
+    /// task, and their reply leaves with the poll that read the request. hyper holds no lock of its streams while it hands a call over.
+    fn execute(&self, call: F) {
+        let mut call = Box::pin(call);
+        // Whoever has to wait is polled again as a task, and is woken as such: this first poll need not wake anybody.
+        if call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            tokio::task::spawn_local(call);
+        }
     }
 }
