@@ -14,6 +14,9 @@ pub(crate) const REQUEST: usize = 9 + HEADERS_AGAIN.len() + 9 + 5;
 /// Bytes of a reply on a warm connection beside the message, roughly: gRPC prefix, header block, trailers, frame heads.
 pub(crate) const REPLY_EXTRA: usize = 80;
 
+/// Calls in flight on one connection at most.
+const MOST_IN_FLIGHT: usize = 64;
+
 const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
 const DATA: u8 = 0;
@@ -33,11 +36,12 @@ const HEADERS_AGAIN: [u8; 7] = [0x83, 0x86, 0xc2, 0xc1, 0xc0, 0xbf, 0xbe];
 /// Open connections to one variant.
 pub(crate) struct Load {
     callers: Vec<Caller>,
+    in_flight: usize,
 }
 
 /// One connection.
 enum Caller {
-    Echo { stream: UnixStream, reply: Vec<u8> },
+    Echo { stream: UnixStream, reply: usize, over: usize },
     Grpc(Grpc),
 }
 
@@ -46,37 +50,45 @@ struct Grpc {
     /// Length of the message that each reply must have, prefix included.
     framed: usize,
     next_stream: u32,
+    /// Bytes of DATA since the connection's window was widened.
     received: u32,
+    /// Bytes of DATA, and replies ended, since no call was in flight.
+    data: usize,
+    ended: usize,
+    filled: usize,
     buffer: Vec<u8>,
 }
 
 impl Load {
-    pub(crate) async fn connect(server: &Server, connections: usize, list: usize) -> io::Result<Self> {
+    pub(crate) async fn connect(server: &Server, connections: usize, in_flight: usize, list: usize) -> io::Result<Self> {
         let mut callers = Vec::new();
         for _ in 0..connections {
             let stream = UnixStream::connect(&server.socket).await?;
             callers.push(if server.name.contains("echo") {
-                Caller::Echo { stream, reply: vec![0; list + REPLY_EXTRA] }
+                Caller::Echo { stream, reply: list + REPLY_EXTRA, over: 0 }
             } else {
                 Caller::Grpc(Grpc::begin(stream, list + 5).await?)
             });
         }
-        Ok(Self { callers })
+        Ok(Self { callers, in_flight })
     }
 
     /// Makes so many calls over all connections together, and checks each reply's length.
     pub(crate) async fn run(&mut self, calls: usize) -> io::Result<()> {
-        let each = calls / self.callers.len();
+        let (each, in_flight) = (calls / self.callers.len(), self.in_flight);
         let mut running: JoinSet<io::Result<Caller>> = JoinSet::new();
         for mut caller in self.callers.drain(..) {
             running.spawn(async move {
-                for _ in 0..each {
-                    match &mut caller {
-                        Caller::Echo { stream, reply } => {
-                            stream.write_all(&[0; REQUEST]).await?;
-                            stream.read_exact(reply).await?;
-                        }
-                        Caller::Grpc(grpc) => grpc.list().await?,
+                let mut buffer = vec![0; 256 * 1024];
+                caller.send(in_flight).await?;
+                let (mut sent, mut done) = (in_flight, 0);
+                while done < each {
+                    let ended = caller.receive(&mut buffer).await?;
+                    done += ended;
+                    let next = ended.min(each - sent);
+                    if next > 0 {
+                        caller.send(next).await?;
+                        sent += next;
                     }
                 }
                 Ok(caller)
@@ -89,6 +101,36 @@ impl Load {
     }
 }
 
+impl Caller {
+    /// Begins so many calls, with one write.
+    async fn send(&mut self, calls: usize) -> io::Result<()> {
+        match self {
+            Self::Echo { stream, .. } => stream.write_all(&vec![0; calls * REQUEST]).await,
+            Self::Grpc(grpc) => grpc.send(calls, &HEADERS_AGAIN).await,
+        }
+    }
+
+    /// Reads once; how many calls have ended with it.
+    async fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Echo { stream, reply, over } => {
+                *over += read(stream, buffer).await?;
+                let ended = *over / *reply;
+                *over %= *reply;
+                Ok(ended)
+            }
+            Self::Grpc(grpc) => grpc.receive().await,
+        }
+    }
+}
+
+async fn read(stream: &mut UnixStream, buffer: &mut [u8]) -> io::Result<usize> {
+    match stream.read(buffer).await? {
+        0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        read => Ok(read),
+    }
+}
+
 impl Grpc {
     /// Preface, settings, and a first call, after which all header fields are in the table.
     async fn begin(mut stream: UnixStream, framed: usize) -> io::Result<Self> {
@@ -97,7 +139,8 @@ impl Grpc {
         push(&mut hello, SETTINGS, ACK, 0, &[]);
         push(&mut hello, WINDOW_UPDATE, 0, 0, &WIDEN.to_be_bytes());
         stream.write_all(&hello).await?;
-        let mut grpc = Self { stream, framed, next_stream: 1, received: 0, buffer: vec![0; 256 * 1024] };
+        let mut grpc =
+            Self { stream, framed, next_stream: 1, received: 0, data: 0, ended: 0, filled: 0, buffer: vec![0; 1024 * 1024] };
         let mut first = vec![0x83, 0x86];
         for (name, value) in [(0x44, "/v1.PodResourcesLister/List"), (0x41, "localhost"), (0x5f, "application/grpc")] {
             first.push(name);
@@ -108,53 +151,61 @@ impl Grpc {
         text(&mut first, "trailers");
         first.push(0x7a);
         text(&mut first, "bench");
-        grpc.call(&first).await?;
+        grpc.send(1, &first).await?;
+        while grpc.receive().await? == 0 {}
         Ok(grpc)
     }
 
-    async fn list(&mut self) -> io::Result<()> {
-        self.call(&HEADERS_AGAIN).await
-    }
-
-    async fn call(&mut self, headers: &[u8]) -> io::Result<()> {
-        let mut request = Vec::with_capacity(256);
+    async fn send(&mut self, calls: usize, headers: &[u8]) -> io::Result<()> {
+        let mut requests = Vec::with_capacity(256 * calls);
         if self.received > WIDEN / 2 {
-            push(&mut request, WINDOW_UPDATE, 0, 0, &self.received.to_be_bytes());
+            push(&mut requests, WINDOW_UPDATE, 0, 0, &self.received.to_be_bytes());
             self.received = 0;
         }
-        push(&mut request, HEADERS, END_HEADERS, self.next_stream, headers);
-        push(&mut request, DATA, END_STREAM, self.next_stream, &[0; 5]);
-        self.next_stream += 2;
-        self.stream.write_all(&request).await?;
-        let (mut filled, mut at, mut data) = (0, 0, 0);
-        loop {
-            // Whole frames only.
-            while let Some(head) = self.buffer[at..filled].first_chunk::<9>() {
-                let length = usize::try_from(u32::from_be_bytes([0, head[0], head[1], head[2]])).unwrap_or(usize::MAX);
-                if filled - at < 9 + length {
-                    break;
-                }
-                let (kind, flags) = (head[3], head[4]);
-                at += 9 + length;
-                if kind == DATA {
-                    data += length;
-                }
-                if kind <= HEADERS && flags & END_STREAM != 0 {
-                    self.received += u32::try_from(data).unwrap_or(u32::MAX);
-                    return if data == self.framed {
-                        Ok(())
-                    } else {
-                        Err(io::Error::other(format!("a reply of {data} bytes, not {}", self.framed)))
-                    };
-                }
+        for _ in 0..calls {
+            push(&mut requests, HEADERS, END_HEADERS, self.next_stream, headers);
+            push(&mut requests, DATA, END_STREAM, self.next_stream, &[0; 5]);
+            self.next_stream += 2;
+        }
+        self.stream.write_all(&requests).await
+    }
+
+    /// Reads once, and takes the whole frames out of what is there.
+    async fn receive(&mut self) -> io::Result<usize> {
+        self.filled += read(&mut self.stream, &mut self.buffer[self.filled..]).await?;
+        let (mut at, mut ended) = (0, 0);
+        while let Some(head) = self.buffer[at..self.filled].first_chunk::<9>() {
+            let length = usize::try_from(u32::from_be_bytes([0, head[0], head[1], head[2]])).unwrap_or(usize::MAX);
+            if self.filled - at < 9 + length {
+                break;
             }
-            self.buffer.copy_within(at..filled, 0);
-            (filled, at) = (filled - at, 0);
-            match self.stream.read(&mut self.buffer[filled..]).await? {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                read => filled += read,
+            let (kind, flags) = (head[3], head[4]);
+            at += 9 + length;
+            if kind == DATA {
+                self.data += length;
+            }
+            if kind <= HEADERS && flags & END_STREAM != 0 {
+                ended += 1;
             }
         }
+        self.buffer.copy_within(at..self.filled, 0);
+        self.filled -= at;
+        // Replies of several calls may be interleaved: they are checked when none is under way.
+        if ended > 0 {
+            self.ended += ended;
+            let whole = self.data / self.framed;
+            if whole < self.ended || self.data > (self.ended + MOST_IN_FLIGHT) * self.framed {
+                return Err(io::Error::other(format!(
+                    "{} bytes in {} replies, not {} in each",
+                    self.data, self.ended, self.framed
+                )));
+            }
+            if self.data == self.ended * self.framed {
+                self.received += u32::try_from(self.data).unwrap_or(u32::MAX);
+                (self.data, self.ended) = (0, 0);
+            }
+        }
+        Ok(ended)
     }
 }
 

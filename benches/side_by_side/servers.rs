@@ -27,8 +27,19 @@ pub(crate) fn echo(socket: &str, bytes: usize) -> Result<(), Box<dyn Error>> {
                     let (mut stream, _) = listener.accept().await?;
                     let reply = reply.clone();
                     tokio::task::spawn_local(async move {
-                        let mut request = [0; REQUEST];
-                        while stream.read_exact(&mut request).await.is_ok() && stream.write_all(&reply).await.is_ok() {}
+                        // All requests that have come are read together, and their replies written together, as ours are.
+                        let (mut requests, mut replies, mut over) = ([0; 64 * REQUEST], Vec::new(), 0);
+                        while let Ok(read @ 1..) = stream.read(&mut requests).await {
+                            over += read;
+                            replies.clear();
+                            for _ in 0..over / REQUEST {
+                                replies.extend_from_slice(&reply);
+                            }
+                            over %= REQUEST;
+                            if stream.write_all(&replies).await.is_err() {
+                                return;
+                            }
+                        }
                     });
                 }
             })
