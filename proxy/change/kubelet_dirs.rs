@@ -108,9 +108,15 @@ impl KubeletDirs {
 
     /// Looks again at every directory: one may have been replaced without an event. For the slow timer.
     pub fn mend(&self, epoch: &Epoch) {
-        if self.lock().rescan(&self.fd) {
-            epoch.bump(Kind::Socket);
+        let mut watches = self.lock();
+        self.taking.store(true, Ordering::SeqCst);
+        // What waits is counted before any watch changes: events of a watch that is gone could not be told apart any more.
+        let seen = watches.drain(&self.fd);
+        let seen = if watches.rescan(&self.fd) { Some(Kind::Socket) } else { seen };
+        if let Some(kind) = seen {
+            epoch.bump(kind);
         }
+        self.taking.store(false, Ordering::SeqCst);
     }
 
     /// The directories that are not there, or cannot be watched.

@@ -35,7 +35,13 @@ pub(super) fn size(text: &str) -> Read<usize> {
 }
 
 pub(super) fn time(text: &str) -> Read<Duration> {
-    humantime::parse_duration(text).map_err(|_| "give a time with a unit, such as 500ms, 10s or 5m".into())
+    /// Longer ones mean nothing here, and clocks cannot hold all that a text can.
+    const LONGEST: Duration = Duration::from_hours(365 * 24);
+    match humantime::parse_duration(text) {
+        Ok(time) if time > LONGEST => Err("a year (365days) is the longest".into()),
+        Ok(time) => Ok(time),
+        Err(_) => Err("give a time with a unit, such as 500ms, 10s or 5m".into()),
+    }
 }
 
 pub(super) fn time_above_zero(text: &str) -> Read<Duration> {

@@ -13,7 +13,9 @@ pub(super) enum Urgency {
     Timer,
     /// Nobody asked: the kubelet lets go of things a while after the event.
     Settling,
-    /// A client waits.
+    /// A client waits for one pod that no list has.
+    Forward,
+    /// Clients wait for a capture.
     Waiter,
 }
 
@@ -33,7 +35,7 @@ impl Urgency {
     const fn leaves(self) -> f64 {
         match self {
             Self::Waiter => 0.0,
-            Self::Settling => 1.0,
+            Self::Settling | Self::Forward => 1.0,
             Self::Timer => 2.0,
         }
     }

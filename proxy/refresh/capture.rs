@@ -49,6 +49,11 @@ impl Lane {
         Ok((Part { content: keep_old_bytes(published, content), ..reply }, restarted))
     }
 
+    /// The next reply is to be taken as the first one after a restart.
+    pub(super) const fn presume_restart(&mut self) {
+        self.connection = u64::MAX;
+    }
+
     /// While pods are kept after a restart: looks whether they still live; what to publish where one does not.
     pub(super) async fn recheck(
         &mut self,

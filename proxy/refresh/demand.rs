@@ -34,6 +34,8 @@ struct Queue {
     waiting: AtomicUsize,
     /// The latest epoch that anyone wants.
     epoch: AtomicU64,
+    /// The latest epoch that anyone knows of, whatever answer would content them.
+    known: AtomicU64,
     /// A capture has to begin after this.
     after: Mutex<Option<Instant>>,
 }
@@ -48,6 +50,7 @@ impl Demand {
     /// Waits in a lane.
     pub(super) fn join(&self, lane: Lane, need: &Need) -> Place<'_> {
         let queue = self.queue(lane);
+        queue.known.fetch_max(need.epoch, Ordering::Relaxed);
         if need.max_age.is_some() {
             let mut after = queue.after.lock().unwrap_or_else(PoisonError::into_inner);
             *after = (*after).max(Some(need.arrived));
@@ -79,7 +82,7 @@ impl Demand {
     /// The epoch that the verdict "cannot be reached" must not be older than, where somebody waits.
     pub(super) fn epoch(&self, lane: Lane) -> Option<u64> {
         let queue = self.queue(lane);
-        (queue.waiting.load(Ordering::Acquire) > 0).then(|| queue.epoch.load(Ordering::Relaxed))
+        (queue.waiting.load(Ordering::Acquire) > 0).then(|| queue.known.load(Ordering::Relaxed))
     }
 
     /// Resolves once somebody has joined since the last call; for the refresher alone.

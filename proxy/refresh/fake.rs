@@ -24,6 +24,7 @@ struct Inner {
 }
 
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a thing of its own that a test turns on")]
 pub(super) struct State {
     /// Nobody listens.
     pub(super) down: bool,
@@ -38,6 +39,8 @@ pub(super) struct State {
     /// The next calls of any method end so.
     pub(super) failures: VecDeque<Failure>,
     pub(super) allocatable_error: Option<Status>,
+    /// GetAllocatableResources alone is never answered.
+    pub(super) allocatable_hangs: bool,
     pub(super) get_error: Option<Status>,
     pub(super) alpha_error: Option<Status>,
     /// The calls that arrived.
@@ -152,7 +155,7 @@ impl Upstream for FakeKubelet {
         let reply = self.with(|state| state.reply(&call));
         let answer = async {
             sleep(latency).await;
-            if self.with(|state| state.hangs) {
+            if self.with(|state| state.hangs || (state.allocatable_hangs && call == Call::Allocatable)) {
                 std::future::pending::<()>().await;
             }
         };

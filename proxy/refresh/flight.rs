@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::capture::Lane as ListLane;
 use super::refresher::Refresher;
 use super::restart::DeviceGrace;
 use super::view::{Part, View};
@@ -106,17 +105,25 @@ impl<U: Upstream> Refresher<U> {
         };
         let connection = self.upstream.connections();
         let published = self.shared.view.load_full();
+        let mut base = alpha_list(&published).cloned().or_else(|| self.alpha_before.clone());
+        if base.is_none() && self.list.keeps_pods() {
+            // Nobody has asked before, and the kubelet does not tell all pods yet: what `v1` has kept is kept here too. Its records read
+            // as `v1alpha1` ones with fields that are unknown there.
+            base = published.list.as_ref().map(|part| part.content.clone());
+            self.alpha.presume_restart();
+        }
         let config = &self.shared.config;
         let reply = Part { content: message, epoch, begun };
-        let taken = self.alpha.take(reply, connection, alpha_list(&published), &config.kubepods, config.restart_settle).await;
+        let taken = self.alpha.take(reply, connection, base.as_ref(), &config.kubepods, config.restart_settle).await;
         let (part, _) = taken.map_err(|error| self.malformed("v1alpha1 List", &error))?;
         self.shared.publish(|view| view.alpha = Some(part.map(Ok)));
         Ok(())
     }
 
     pub(super) fn forget_alpha(&mut self) {
-        if self.shared.view.load().alpha.is_some() {
-            self.alpha = ListLane::default();
+        let view = self.shared.view.load_full();
+        if view.alpha.is_some() {
+            self.alpha_before = alpha_list(&view).cloned();
             self.shared.publish(|view| view.alpha = None);
         }
     }

@@ -1,7 +1,7 @@
 //! Gets of pods that a fresh snapshot does not have: the kubelet is asked, once for all who ask the same.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +21,9 @@ use crate::source::{Call, Failure, Upstream};
 
 /// Gets under way at once; more wait.
 const FLIGHTS: usize = 4;
+
+/// Jobs that wait for a flight; further ones wait in the channel, and are refused when that is full.
+const MOST_WAITING: usize = 1024;
 
 /// Between two attempts of the same flight.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -47,27 +50,72 @@ pub(super) async fn forward<U: Upstream>(
     budget: Rc<RefCell<Budget>>,
     mut jobs: mpsc::Receiver<Job>,
 ) {
-    // Not yet begun. A flight that has begun may know less than a job that arrives now, so nobody joins it: they all wait for the
-    // next one for that pod.
-    let mut waiting: HashMap<Name, Vec<Job>> = HashMap::new();
+    let mut waiting = Waiting::default();
     let mut under_way: HashSet<Name> = HashSet::new();
     let mut flights = JoinSet::new();
     loop {
         while flights.len() < FLIGHTS {
-            let Some(name) = waiting.keys().find(|name| !under_way.contains(name)).cloned() else { break };
-            let jobs = waiting.remove(&name).unwrap_or_default();
+            let Some((name, jobs)) = waiting.next(&under_way) else { break };
             under_way.insert(name.clone());
             flights.spawn_local(fly(shared.clone(), upstream.clone(), budget.clone(), name, jobs));
         }
+        if waiting.count >= MOST_WAITING {
+            waiting.drop_closed();
+        }
         tokio::select! {
-            job = jobs.recv() => match job {
-                Some(job) => waiting.entry((job.namespace.clone(), job.name.clone())).or_default().push(job),
+            job = jobs.recv(), if waiting.count < MOST_WAITING => match job {
+                Some(job) => waiting.push(job),
                 None => return,
             },
-            Some(Ok(name)) = flights.join_next() => {
+            Some(Ok(name)) = flights.join_next(), if !flights.is_empty() => {
                 under_way.remove(&name);
             }
+            // Full, and nobody flies: those who hang up make room.
+            () = sleep(PAUSE), if waiting.count >= MOST_WAITING => {}
         }
+    }
+}
+
+/// Jobs whose flight has not begun, in the order in which their pods were first asked for. A flight that has begun may know less than a
+/// job that arrives now, so nobody joins it: they all wait for the next one for that pod.
+#[derive(Debug, Default)]
+struct Waiting {
+    jobs: HashMap<Name, Vec<Job>>,
+    order: VecDeque<Name>,
+    /// All jobs together.
+    count: usize,
+}
+
+// === impl Waiting ===
+
+impl Waiting {
+    fn push(&mut self, job: Job) {
+        let name = (job.namespace.clone(), job.name.clone());
+        let jobs = self.jobs.entry(name).or_insert_with_key(|name| {
+            self.order.push_back(name.clone());
+            Vec::new()
+        });
+        jobs.push(job);
+        self.count += 1;
+    }
+
+    /// The pod that was asked for first, save those under way.
+    fn next(&mut self, under_way: &HashSet<Name>) -> Option<(Name, Vec<Job>)> {
+        let place = self.order.iter().position(|name| !under_way.contains(name))?;
+        let name = self.order.remove(place)?;
+        let jobs = self.jobs.remove(&name).unwrap_or_default();
+        self.count -= jobs.len();
+        Some((name, jobs))
+    }
+
+    /// Lets go of those whose client has gone.
+    fn drop_closed(&mut self) {
+        self.jobs.retain(|_, jobs| {
+            jobs.retain(|job| !job.reply.is_closed());
+            !jobs.is_empty()
+        });
+        self.order.retain(|name| self.jobs.contains_key(name));
+        self.count = self.jobs.values().map(Vec::len).sum();
     }
 }
 
@@ -77,12 +125,20 @@ async fn fly<U: Upstream>(shared: Arc<Shared>, upstream: U, budget: Rc<RefCell<B
     let result = loop {
         jobs.retain(|job| !job.reply.is_closed());
         let Some(newest) = jobs.iter().map(|job| job.epoch).max() else { return pod };
-        if let Err(wait) = { budget.borrow_mut().take(Urgency::Waiter, Instant::now()) } {
-            sleep(wait).await;
-            continue;
+        // Dialled before anything is paid: an attempt that meets nobody is no call.
+        let connected = upstream.connect().await;
+        if connected.is_ok() {
+            let taken = budget.borrow_mut().take(Urgency::Forward, Instant::now());
+            if let Err(wait) = taken {
+                sleep(wait).await;
+                continue;
+            }
         }
         let (epoch, begun) = (shared.epoch.now(), Instant::now());
-        let reply = upstream.call(Call::Get { namespace, name }).await;
+        let reply = match connected {
+            Ok(()) => upstream.call(Call::Get { namespace, name }).await,
+            Err(failure) => Err(failure),
+        };
         shared.stats.called(2, &reply);
         match reply {
             // The pod has the tag that it has in List, so the reply reads as a List of one.

@@ -95,6 +95,8 @@ impl Handle {
     }
 
     async fn answer(&self, ask: &Ask, mut need: Need) -> Result<Answer, Status> {
+        // Whether the kubelet has said that it has no Get.
+        let mut off = false;
         loop {
             match self.captured(ask, &need).await {
                 Now::Said(said) => return said,
@@ -103,11 +105,14 @@ impl Handle {
                     let Ask::Get { namespace, name } = ask else {
                         return Err(Status::new(Code::Internal, "only a Get is forwarded"));
                     };
+                    if off {
+                        return Err(not_found(namespace, name));
+                    }
                     match self.forward(namespace, name, need.epoch).await? {
                         Forwarded::Answer(answer) => return Ok(answer),
-                        // The kubelet's Get is off: look once more, in a capture that begins now.
-                        Forwarded::Off if need.max_age == Some(Duration::ZERO) => return Err(not_found(namespace, name)),
+                        // Look once more, in a capture that begins now.
                         Forwarded::Off => {
+                            off = true;
                             need = Need { max_age: Some(Duration::ZERO), arrived: Instant::now(), epoch: self.shared.epoch.now() };
                         }
                     }

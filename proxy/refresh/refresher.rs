@@ -20,10 +20,14 @@ use super::trouble::{Step, Troubles};
 use super::view::Reach;
 use super::{Config, Shared, gets::Job};
 use crate::change::Epoch;
+use crate::snapshot::PodList;
 use crate::source::{Call, Failure, Upstream};
 
 /// While pods are kept after a restart, how often to look whether they still live.
 const RECHECK: Duration = Duration::from_millis(100);
+
+/// How long GetAllocatableResources and `v1alpha1` List may take while somebody waits for a List.
+const SIDE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// While the kubelet cannot be reached, the least pause between two attempts, however much changes.
 const DIAL_PAUSE: Duration = Duration::from_millis(10);
@@ -46,6 +50,8 @@ pub struct Refresher<U> {
     noted: (u64, u64),
     pub(super) list: ListLane,
     pub(super) alpha: ListLane,
+    /// What `v1alpha1` List was when it was last kept fresh: the base of a merge, should the kubelet restart before anyone asks again.
+    pub(super) alpha_before: Option<Arc<PodList>>,
     /// The count of changes up to which GetAllocatableResources has been asked.
     pub(super) allocatable_asked: u64,
     /// When GetAllocatableResources is asked again although nothing shows that it changed.
@@ -86,6 +92,7 @@ impl<U: Upstream> Refresher<U> {
             noted: (0, 0),
             list: ListLane::default(),
             alpha: ListLane::default(),
+            alpha_before: None,
             allocatable_asked: 0,
             allocatable_due: now,
             allocatable_connection: 0,
@@ -122,6 +129,7 @@ impl<U: Upstream> Refresher<U> {
             // What could not be reached may be there again.
             self.gate = Gate::open(Instant::now());
             self.upstream.drop_if_replaced();
+            self.schedule.hurry(Instant::now());
         }
         self.noted = (epoch, socket);
         self.schedule.changed(Instant::now());
@@ -188,7 +196,7 @@ impl<U: Upstream> Refresher<U> {
         let now = Instant::now();
         let due = self.schedule.next().0 <= now;
         let mut paid = true;
-        if (due && self.list_gate.opens <= now) || self.wanted(Lane::List) {
+        if (due || self.wanted(Lane::List)) && self.list_gate.opens <= now {
             paid = false;
             let captured = self.capture_list().await;
             if !self.passed(captured, Step::List) {
@@ -272,12 +280,18 @@ impl<U: Upstream> Refresher<U> {
             return;
         }
         loop {
+            // Who joins meanwhile would wait for this flight: it becomes theirs.
+            let waited_for = [Lane::List, Lane::Allocatable, Lane::AlphaList].into_iter().any(|lane| self.wanted(lane));
+            let urgency = if waited_for { Urgency::Waiter } else { urgency };
             let taken = self.budget.borrow_mut().take(urgency, Instant::now());
             let wait = match taken {
                 Ok(()) => return,
                 Err(wait) => wait,
             };
-            sleep(wait).await;
+            tokio::select! {
+                () = sleep(wait) => {}
+                () = self.shared.demand.news() => {}
+            }
         }
     }
 
@@ -285,8 +299,19 @@ impl<U: Upstream> Refresher<U> {
     pub(super) async fn call(&self, index: usize, call: Call<'_>) -> Result<bytes::Bytes, Failure> {
         let began = Instant::now();
         self.doing(|| format!("{} is under way at the kubelet", super::CALLS[index]));
+        // A call beside List that hangs must not keep those who wait for a List.
+        let out_of_patience = async {
+            if call == Call::List {
+                std::future::pending::<()>().await;
+            }
+            sleep(SIDE_PATIENCE).await;
+            while !self.wanted(Lane::List) {
+                self.shared.demand.news().await;
+            }
+        };
         let reply = tokio::select! {
             reply = self.upstream.call(call) => reply,
+            () = out_of_patience => Err(Failure::Late(began.elapsed())),
             () = self.replaced() => Err(Failure::Lost("the kubelet's socket was replaced during the call".to_owned())),
         };
         self.shared.stats.called(index, &reply);

@@ -46,6 +46,12 @@ impl Schedule {
         }
     }
 
+    /// What could not be captured may be captured again: at once.
+    pub(super) const fn hurry(&mut self, now: Instant) {
+        self.timer = now;
+        self.burst = None;
+    }
+
     /// When the next capture is due, and how urgent it is then.
     pub(super) fn next(&self) -> (Instant, Urgency) {
         match self.burst.as_ref().map(Burst::due) {

@@ -111,13 +111,17 @@ impl Upstream for Kubelet {
     }
 
     async fn closed(&self) {
-        match self.open() {
-            Some(connection) => {
-                let closed = connection.closed();
-                // The future does not keep the connection open; nor may we.
-                drop(connection);
-                closed.await;
+        let closed = {
+            let mut state = self.state.borrow_mut();
+            // One that has ended while nobody looked counts once.
+            if state.connection.take_if(|connection| connection.is_closed()).is_some() {
+                return;
             }
+            // The future does not keep the connection open.
+            state.connection.as_ref().map(Connection::closed)
+        };
+        match closed {
+            Some(closed) => closed.await,
             None => std::future::pending().await,
         }
     }
@@ -131,12 +135,12 @@ fn identity(socket: &Path) -> Option<(u64, u64)> {
 /// A listener that does not answer may well have changed something.
 fn unreachable_or_lost(error: &ConnectError) -> Failure {
     match error {
-        ConnectError::NoSuchFile(_)
-        | ConnectError::Refused(_)
-        | ConnectError::NotASocket(_)
-        | ConnectError::PermissionDenied(_) => Failure::Unreachable(error.to_string()),
-        ConnectError::TimedOut { .. } | ConnectError::Handshake { .. } | ConnectError::Io { .. } => {
-            Failure::Lost(with_causes(error))
-        }
+        ConnectError::NoSuchFile(_) | ConnectError::Refused(_) => Failure::Unreachable(error.to_string()),
+        // Behind these a kubelet may well be at work, and giving devices away.
+        ConnectError::NotASocket(_)
+        | ConnectError::PermissionDenied(_)
+        | ConnectError::TimedOut { .. }
+        | ConnectError::Handshake { .. }
+        | ConnectError::Io { .. } => Failure::Lost(with_causes(error)),
     }
 }

@@ -32,7 +32,7 @@ pub enum Call<'a> {
 /// Why a call brought no reply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// Nobody can be reached at the socket: no such file, nobody listens, no permission. Nothing was asked.
+    /// Nobody is there: no such file, or nobody listens. Nothing was asked, and no kubelet runs that could have changed something.
     #[error("{0}")]
     Unreachable(String),
     /// The connection broke, or was never quite made. The call may be made again.

@@ -118,3 +118,41 @@ fn after_a_restart_a_pod_is_kept_as_long_as_its_cgroup_has_a_process() {
         },
     );
 }
+
+fn alpha_names(answer: &Answer) -> Vec<String> {
+    let reply = v1alpha1::ListPodResourcesResponse::decode(&answer.framed[5..]).unwrap();
+    let mut names: Vec<_> = reply.pod_resources.into_iter().map(|pod| pod.name).collect();
+    names.sort();
+    names
+}
+
+async fn restart_with_nothing(rig: &Rig) {
+    rig.kubelet.kill();
+    tokio::time::sleep(SECOND / 3).await;
+    rig.kubelet.with(|state| {
+        state.down = false;
+        state.pods = vec![];
+    });
+    rig.epoch.bump(Kind::Socket);
+}
+
+#[test]
+fn v1alpha1_is_not_short_after_a_restart_although_nobody_asked_for_it_before() {
+    Rig::run(|rig| async move {
+        rig.names().await;
+        restart_with_nothing(&rig).await;
+        assert_eq!(rig.names().await, ["a", "b"]);
+        assert_eq!(alpha_names(&rig.ask(Ask::AlphaList).await.unwrap()), ["a", "b"]);
+    });
+}
+
+#[test]
+fn v1alpha1_is_not_short_after_a_restart_although_nobody_asked_for_it_lately() {
+    Rig::run(|rig| async move {
+        rig.ask(Ask::AlphaList).await.unwrap();
+        tokio::time::sleep(100 * SECOND).await;
+        assert!(rig.handle.view().alpha.is_none());
+        restart_with_nothing(&rig).await;
+        assert_eq!(alpha_names(&rig.ask(Ask::AlphaList).await.unwrap()), ["a", "b"]);
+    });
+}
