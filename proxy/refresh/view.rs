@@ -100,12 +100,9 @@ impl Need {
     pub(super) fn judge<T>(&self, part: Option<&Part<T>>, reach: &Reach, now: Instant, max_stale: Duration) -> Verdict {
         let Some(part) = part else { return Verdict::Wait };
         match reach {
-            Reach::Down { epoch, since, .. } if *epoch >= self.epoch => {
-                if now.saturating_duration_since(*since) <= max_stale {
-                    Verdict::Stale
-                } else {
-                    Verdict::Expired
-                }
+            // Whoever is content with its age need not wait for another look, either.
+            Reach::Down { epoch, since, .. } if *epoch >= self.epoch || self.is_young_enough(part, now) => {
+                if now.saturating_duration_since(*since) <= max_stale { Verdict::Stale } else { Verdict::Expired }
             }
             // Where something changed since it was found unreachable, it may be back.
             Reach::Up | Reach::Untried if self.content_with(part, now) => Verdict::Fresh,
@@ -117,8 +114,13 @@ impl Need {
     pub(super) fn content_with<T>(&self, part: &Part<T>, now: Instant) -> bool {
         match self.max_age {
             None => part.epoch >= self.epoch,
-            Some(max_age) => part.begun > self.arrived || now.saturating_duration_since(part.begun) < max_age,
+            Some(_) => part.begun > self.arrived || self.is_young_enough(part, now),
         }
+    }
+
+    /// Whether the request named an age, and the part is younger.
+    fn is_young_enough<T>(&self, part: &Part<T>, now: Instant) -> bool {
+        self.max_age.is_some_and(|max_age| now.saturating_duration_since(part.begun) < max_age)
     }
 }
 
@@ -167,6 +169,16 @@ mod tests {
         let begun = Instant::now();
         let part = Part { content: (), epoch: 7, begun };
         assert_eq!(judge(&need(10, begun), Some(&part), &down(9, begun), begun), Verdict::Wait);
+    }
+
+    #[test]
+    fn who_is_content_with_its_age_has_the_last_good_one_although_the_source_may_be_back() {
+        let begun = Instant::now();
+        let now = begun + Duration::from_secs(3);
+        let part = Part { content: (), epoch: 7, begun };
+        let with = |max_age| Need { epoch: 10, arrived: now, max_age: Some(Duration::from_secs(max_age)) };
+        assert_eq!(judge(&with(5), Some(&part), &down(9, begun), now), Verdict::Stale);
+        assert_eq!(judge(&with(2), Some(&part), &down(9, begun), now), Verdict::Wait);
     }
 
     #[test]
