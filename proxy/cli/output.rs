@@ -52,3 +52,8 @@ pub(super) fn print(text: &str) -> Result<(), Fault> {
 pub(super) fn remark(text: &str) {
     let _unread = writeln!(io::stderr(), "{text}");
 }
+/// This program as it was called, to be typed again.
+#[cfg(feature = "server")]
+pub(super) fn program() -> String {
+    std::env::args().next().unwrap_or_else(|| env!("CARGO_PKG_NAME").to_owned())
+}

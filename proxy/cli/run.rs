@@ -2,6 +2,7 @@
 
 use super::fault::Fault;
 use super::logs::{self, Level};
+use super::output;
 use crate::admin::{self, LogLevel};
 use crate::change::Layout;
 use crate::config::{self, Config, Place, Resolved};
@@ -57,7 +58,11 @@ async fn demo(config: &Config) -> Result<Simulator, Fault> {
     let simulator = Simulator::start(kubelet).await.map_err(|error| Fault::Failed(error.into()))?;
     let socket = config.listen.socket.as_path().display();
     tracing::info!(pods, "demo: a simulated kubelet stands behind the proxy");
-    tracing::info!("demo: now type: podresources-proxy list --socket {socket}");
+    let program = output::program();
+    tracing::info!("demo: now type: {program} list --socket {socket}");
+    if let Some(admin) = &config.admin.socket {
+        tracing::info!("demo: or: {program} status --admin-socket {}", admin.as_path().display());
+    }
     Ok(simulator)
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::fault::Fault;
-use super::output::remark;
+use super::output::{program, remark};
 use crate::client::SocketPath;
 use crate::config::Place;
 use crate::simulate::{Config, Profile, Rate, Simulator, StartError};
@@ -76,7 +76,7 @@ pub(super) fn run(args: &Args) -> Result<(), Fault> {
         config.check().map_err(|error| Fault::Usage(error.to_string()))?;
         let simulator = Simulator::start(config).await.map_err(|error: StartError| Fault::Failed(error.into()))?;
         let socket = simulator.socket().display();
-        remark(&format!("a simulated kubelet serves {socket}; Ctrl-C ends it\nnext: podresources-proxy list --socket {socket}"));
+        remark(&format!("a simulated kubelet serves {socket}; Ctrl-C ends it\nnext: {} list --socket {socket}", program()));
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
