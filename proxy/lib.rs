@@ -6,6 +6,8 @@
 #[cfg(any(feature = "server", feature = "cli"))]
 mod causes;
 pub mod client;
+#[cfg(any(feature = "server", feature = "cli"))]
+pub mod cpuset;
 pub mod grpc;
 pub mod proto;
 

@@ -14,7 +14,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::change::{Epoch, KubeletDirs, Layout, Queue, WatchError};
+use crate::config::Source;
 use crate::refresh::{self, Handle};
+use crate::source::host;
 use crate::{admin, serve};
 
 /// The thread that refreshes has to show itself this often: its longest work without an await is building a snapshot.
@@ -25,6 +27,10 @@ const REFRESHER_BEAT: Duration = Duration::from_secs(5);
 pub struct Config {
     /// The kubelet's socket and root directory.
     pub kubelet: Layout,
+    /// Which source is asked.
+    pub source: Source,
+    /// Where the host source reads.
+    pub host: host::Config,
     /// The largest reply taken from the kubelet, in bytes.
     pub max_reply: usize,
     /// When the kubelet is asked.
@@ -186,6 +192,7 @@ impl Config {
         let admin = admin.map_or_else(|| "off".to_owned(), |address| address.to_string());
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
+            source = ?self.source,
             kubelet = %self.kubelet.socket.display(),
             kubelet_dir = %self.kubelet.root_dir.display(),
             listen = %self.serve.socket.path.display(),

@@ -12,8 +12,9 @@ use tokio_util::sync::CancellationToken;
 use super::{Config, REFRESHER_BEAT};
 use crate::admin::Heartbeat;
 use crate::change::{Epoch, KubeletDirs};
+use crate::config::Source;
 use crate::refresh::{Channel, Refresher};
-use crate::source::Kubelet;
+use crate::source::{Chosen, Host, Kubelet};
 use crate::sys;
 
 /// How often the watched directories are looked at again: one may have been replaced without an event.
@@ -35,13 +36,13 @@ pub(super) fn start(
     stop: CancellationToken,
 ) -> io::Result<Refreshing> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (socket, max_reply) = (config.kubelet.socket.clone(), config.max_reply);
+    let config = config.clone();
     // Dropped when the thread ends, however it does.
     let (alive, ended) = oneshot::channel();
     let thread = std::thread::Builder::new().name("refresh".to_owned()).spawn(move || {
         let _alive: oneshot::Sender<()> = alive;
         LocalSet::new().block_on(&runtime, async {
-            let refresher = Refresher::new(channel, Kubelet::new(socket, max_reply));
+            let refresher = Refresher::new(channel, chosen(&config));
             let work = async {
                 tokio::join!(refresher.run(), heartbeat.beat(REFRESHER_BEAT / 5), watch(&epoch, &dirs));
             };
@@ -49,6 +50,20 @@ pub(super) fn start(
         });
     })?;
     Ok(Refreshing { thread, ended })
+}
+
+/// The source to ask.
+fn chosen(config: &Config) -> Chosen {
+    let kubelet = Kubelet::new(config.kubelet.socket.clone(), config.max_reply);
+    let host = || Host::new(config.host.clone());
+    match config.source {
+        Source::Kubelet => Chosen::Kubelet(kubelet),
+        Source::Host => Chosen::Host(host()),
+        Source::Auto => {
+            let socket_dir = config.kubelet.socket.parent().map(std::path::Path::to_owned);
+            Chosen::auto(kubelet, host(), socket_dir.into_iter().chain([config.kubelet.root_dir.clone()]).collect())
+        }
+    }
 }
 
 /// Wakes the refresher when something stands in the queue, also where no request comes to look.

@@ -8,6 +8,7 @@ use crate::change::Layout;
 use crate::config::{self, Config, Place, Resolved};
 use crate::kubepods::Kubepods;
 use crate::simulate::{self, Simulator};
+use crate::source::host;
 use crate::{app, refresh, serve};
 
 /// Run the proxy in front of the kubelet
@@ -66,6 +67,10 @@ async fn demo(config: &Config) -> Result<Simulator, Fault> {
     Ok(simulator)
 }
 
+fn kubepods(upstream: &config::Upstream) -> Kubepods {
+    Kubepods { cgroup_root: upstream.cgroup_root.clone(), pod_logs: upstream.pod_logs_dir.clone() }
+}
+
 /// What the parts go by.
 fn app_config(resolved: &Resolved) -> app::Config {
     let Config { upstream, listen, admin, .. } = &resolved.config;
@@ -73,13 +78,23 @@ fn app_config(resolved: &Resolved) -> app::Config {
     app::Config {
         kubelet: Layout { socket: upstream.socket.as_path().to_owned(), root_dir: upstream.kubelet_dir.clone() },
         max_reply: upstream.max_reply,
+        source: upstream.source,
+        host: host::Config {
+            kubepods: kubepods(upstream),
+            bundles: upstream.bundle_dirs.clone(),
+            sys: "/sys".into(),
+            proc: "/proc".into(),
+            cdi: vec!["/etc/cdi".into(), "/var/run/cdi".into()],
+            kubelet_config: upstream.kubelet_config.clone(),
+            reserved: upstream.reserved_cpus.clone(),
+        },
         refresh: refresh::Config {
             upstream_rate: upstream.rate,
             upstream_burst: upstream.burst.get(),
             max_stale: upstream.max_stale,
             restart_settle: upstream.restart_settle,
             interval: upstream.refresh_interval,
-            kubepods: Kubepods { cgroup_root: upstream.cgroup_root.clone(), pod_logs: upstream.pod_logs_dir.clone() },
+            kubepods: kubepods(upstream),
         },
         serve: serve::Config {
             socket: serve::SocketConfig {

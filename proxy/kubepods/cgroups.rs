@@ -48,6 +48,13 @@ fn kubepods_roots(mount: &Path) -> Vec<PathBuf> {
     roots
 }
 
+/// Every kubepods root in one hierarchy.
+pub(super) fn roots_in(hierarchy: &Path) -> Vec<PathBuf> {
+    let mut roots = Vec::new();
+    find_roots(hierarchy, ROOT_DEPTH, &mut roots);
+    roots
+}
+
 fn find_roots(dir: &Path, depth: usize, roots: &mut Vec<PathBuf>) {
     if depth == 0 {
         return;
@@ -62,6 +69,10 @@ fn find_roots(dir: &Path, depth: usize, roots: &mut Vec<PathBuf>) {
 }
 
 /// Whether a process is in this cgroup or below it.
+pub(super) fn is_populated(cgroup: &Path) -> bool {
+    populated(cgroup, POD_DEPTH)
+}
+
 fn populated(cgroup: &Path, depth: usize) -> bool {
     // v2 says so itself, for the whole subtree.
     if let Ok(events) = fs::read_to_string(cgroup.join("cgroup.events")) {

@@ -2,15 +2,21 @@
 //!
 //! Reads directories only, never a pod's data. Everything here blocks: call it off the serving threads.
 
+mod bundle;
 mod cgroups;
+mod container;
+mod names;
 mod pod_logs;
 mod uid;
 
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::snapshot::PodName;
 
+pub use bundle::{BundleError, Identity};
+pub use container::Child;
+pub use names::{Names, Unnamed};
 pub use uid::PodUid;
 
 /// Where the node keeps what we look at.
@@ -35,4 +41,14 @@ impl Kubepods {
     pub fn living(&self, of: &HashSet<PodUid>) -> Option<HashSet<PodUid>> {
         cgroups::living(&self.cgroup_root, of)
     }
+}
+
+/// Every kubepods root in one hierarchy, mounted here: more than one where kubelets run in containers.
+pub fn roots_in(hierarchy: &Path) -> Vec<PathBuf> {
+    cgroups::roots_in(hierarchy)
+}
+
+/// Whether a process is in this cgroup or below it.
+pub fn is_populated(cgroup: &Path) -> bool {
+    cgroups::is_populated(cgroup)
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use super::bundle::{label, subdomain};
 use super::uid::PodUid;
 use crate::snapshot::PodName;
 
@@ -16,6 +17,22 @@ pub(super) fn uids(dir: &Path) -> HashMap<PodName, Vec<PodUid>> {
         }
     }
     uids
+}
+
+/// The pods by uid, and how many entries name none.
+pub(super) fn names(dir: &Path) -> (HashMap<PodUid, PodName>, u64) {
+    let (mut names, mut odd) = (HashMap::new(), 0);
+    let Ok(entries) = std::fs::read_dir(dir) else { return (names, odd) };
+    for entry in entries.flatten() {
+        let file_name = entry.file_name();
+        match file_name.to_str().and_then(parse).filter(|(namespace, name, _)| label(namespace) && subdomain(name)) {
+            Some((namespace, name, uid)) => {
+                names.insert(uid, PodName { namespace: namespace.to_owned(), name: name.to_owned() });
+            }
+            None => odd += 1,
+        }
+    }
+    (names, odd)
 }
 
 /// Neither namespaces nor pod names may have an underscore (RFC 1123 labels and subdomains), so the two bars are the separators.
@@ -46,6 +63,20 @@ mod tests {
     #[test]
     fn a_missing_directory_names_nobody() {
         assert!(uids(Path::new("/nonexistent/pods")).is_empty());
+    }
+
+    #[test]
+    fn a_pod_is_found_by_its_uid_and_what_names_no_pod_is_counted() {
+        use std::os::unix::ffi::OsStrExt as _;
+
+        let dir = tempfile::tempdir().unwrap();
+        let uid = "0123456789abcdef0123456789abcdef";
+        for entry in [format!("ns_pod_{uid}").as_bytes(), format!("Ns_p od_{uid}").as_bytes(), b"lost+found", b"a_\xff_b"] {
+            std::fs::create_dir(dir.path().join(std::ffi::OsStr::from_bytes(entry))).unwrap();
+        }
+        let (names, odd) = names(dir.path());
+        assert_eq!((names.len(), odd), (1, 3));
+        assert_eq!(names[&PodUid::parse(uid).unwrap()].to_string(), "ns/pod");
     }
 
     #[test]

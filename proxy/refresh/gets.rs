@@ -14,7 +14,7 @@ use super::Shared;
 use super::budget::{Budget, Urgency};
 use super::handle::Forwarded;
 use super::view::Reach;
-use crate::answer::{Answer, Freshness, Source};
+use crate::answer::{Answer, Freshness};
 use crate::grpc::{Code, Status, frame_message};
 use crate::snapshot::PodList;
 use crate::source::{Call, Failure, Upstream};
@@ -148,7 +148,7 @@ async fn fly<U: Upstream>(shared: Arc<Shared>, upstream: U, budget: Rc<RefCell<B
             }
             Ok(message) => match frame_message(&message) {
                 Some(framed) => {
-                    let freshness = Freshness { age: begun.elapsed(), epoch, source: Source::Kubelet, stale: false };
+                    let freshness = Freshness { age: begun.elapsed(), epoch, source: upstream.source(), stale: false };
                     break Ok(Forwarded::Answer(Answer { framed, freshness }));
                 }
                 None => break Err(Status::new(Code::ResourceExhausted, "the kubelet's reply does not fit a gRPC message")),

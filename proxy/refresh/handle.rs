@@ -12,7 +12,7 @@ use super::gets::Job;
 use super::stats::Stats;
 use super::view::{Need, Part, Reach, Verdict, View};
 use super::{Activity, Shared};
-use crate::answer::{Answer, Answers, Ask, Freshness, Source, Terms, Wait};
+use crate::answer::{Answer, Answers, Ask, Freshness, Terms, Wait};
 use crate::grpc::{Code, Status};
 use crate::snapshot::{Lookup, PodList};
 
@@ -211,7 +211,7 @@ impl Handle {
                 let freshness = Freshness {
                     age: now.saturating_duration_since(part.begun),
                     epoch: part.epoch,
-                    source: Source::Kubelet,
+                    source: view.source,
                     stale: verdict == Verdict::Stale,
                 };
                 Now::Said(framed(&part.content).map(|framed| Answer { framed, freshness }))
