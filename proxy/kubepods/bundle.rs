@@ -175,10 +175,10 @@ mod tests {
         for json in [
             "",
             "{",
-            "[]",
+            "7",
             "null",
             "\"a\"",
-            r#"{"annotations":[]}"#,
+            r#"{"annotations":7}"#,
             r#"{"annotations":{"io.kubernetes.cri.container-name":7}}"#,
             "\u{0}",
         ] {

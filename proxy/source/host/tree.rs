@@ -338,8 +338,11 @@ impl Tree {
         ordinary.into_iter().chain(huge).collect()
     }
 
+    /// A pod with nothing in it is left out of answers: its name is not worth a look.
     fn name(&mut self, pod: &mut Pod) {
-        if pod.name.is_none() && !pod.members.is_empty() {
+        if pod.members.is_empty() {
+            pod.name = None;
+        } else if pod.name.is_none() {
             pod.name = self.names.pod(&pod.uid).cloned();
         }
     }
