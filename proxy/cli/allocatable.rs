@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::ask::{Ask, failed};
+use super::ask::{Ask, failed, remark_stale};
 use super::cpus::nodes_of_cpus;
 use super::fault::Fault;
 use super::list::NODES;
@@ -27,7 +27,7 @@ pub(super) fn run(Args { ask }: &Args) -> Result<(), Fault> {
     ask.only_v1("allocatable")?;
     let (mut reply, pods) = ask.with(async |connection| {
         let (metadata, reply, _) = connection.allocatable(ask.timeout).await.map_err(failed(method::ALLOCATABLE))?.into_parts();
-        ask.remark_age(&metadata);
+        remark_stale(&metadata);
         let pods = match ask.output {
             Output::Table | Output::Wide => {
                 connection.list(ask.timeout).await.map_err(failed(method::LIST))?.into_inner().pod_resources

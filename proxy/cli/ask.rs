@@ -76,14 +76,16 @@ impl Ask {
         }
         Ok(connection)
     }
+}
 
-    /// Says so where the answer is not fresh.
-    pub(super) fn remark_age(&self, metadata: &MetadataMap) {
-        let text = |key: &str| metadata.get(key).and_then(|value| value.to_str().ok());
-        if self.output.is_table() && text("podresources-stale") == Some("true") {
-            let age = text("podresources-age").unwrap_or("unknown");
-            remark(&format!("stale: the source cannot be reached; this answer's age is {age}"));
-        }
+/// Says so where the answer is not fresh, on standard error, whatever is printed: a script's log may have it too.
+pub(super) fn remark_stale(metadata: &MetadataMap) {
+    let text = |key: &str| metadata.get(key).and_then(|value| value.to_str().ok());
+    if text("podresources-stale") == Some("true") {
+        let seconds = text("podresources-age").and_then(|age| Duration::try_from_secs_f64(age.parse().ok()?).ok());
+        let whole = |age: Duration| humantime::format_duration(Duration::from_secs(age.as_secs()));
+        let age = seconds.map_or_else(String::new, |age| format!(", {} ago", whole(age)));
+        remark(&format!("stale: the kubelet cannot be reached; this is what it said last{age}"));
     }
 }
 

@@ -1,6 +1,6 @@
 //! `get`: what one pod holds.
 
-use super::ask::{Ask, failed};
+use super::ask::{Ask, failed, remark_stale};
 use super::fault::Fault;
 use super::list::rendered;
 use super::output::print;
@@ -22,7 +22,7 @@ pub(super) fn run(Args { namespace, name, ask }: &Args) -> Result<(), Fault> {
     ask.only_v1("get")?;
     let (metadata, mut reply, _) =
         ask.with(async |connection| connection.get(namespace, name, ask.timeout).await.map_err(failed(method::GET)))?.into_parts();
-    ask.remark_age(&metadata);
+    remark_stale(&metadata);
     reply.sort();
     let text = match ask.output.message("v1.GetPodResourcesResponse", &reply) {
         Some(message) => message?,

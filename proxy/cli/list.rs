@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::ask::{Api, Ask, failed};
+use super::ask::{Api, Ask, failed, remark_stale};
 use super::cpus::nodes_of_cpus;
 use super::fault::Fault;
 use super::output::{Output, print, remark};
@@ -28,7 +28,7 @@ pub(super) fn run(Args { ask }: &Args) -> Result<(), Fault> {
         Ok(match ask.api {
             Api::V1 => {
                 let (metadata, mut reply, _) = connection.list(ask.timeout).await.map_err(failed(method::LIST))?.into_parts();
-                ask.remark_age(&metadata);
+                remark_stale(&metadata);
                 reply.sort();
                 let rows = view::rows(&reply.pod_resources);
                 let message = ask.output.message("v1.ListPodResourcesResponse", &reply);
@@ -37,7 +37,7 @@ pub(super) fn run(Args { ask }: &Args) -> Result<(), Fault> {
             Api::V1alpha1 => {
                 let (metadata, mut reply, _) =
                     connection.alpha_list(ask.timeout).await.map_err(failed(method::ALPHA_LIST))?.into_parts();
-                ask.remark_age(&metadata);
+                remark_stale(&metadata);
                 reply.sort();
                 let rows = view::alpha_rows(&reply.pod_resources);
                 let message = ask.output.message("v1alpha1.ListPodResourcesResponse", &reply);
