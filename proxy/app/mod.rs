@@ -143,10 +143,17 @@ impl App {
             serving.publish()?;
             published.open();
             tracing::info!(socket = %self.config.serve.socket.path.display(), "serving v1 and v1alpha1 PodResourcesLister");
-            report::until_first_capture(&handle, &first_capture).await;
-            first_capture.open();
-            report::first_capture(&handle);
-            serving.taken_over().await;
+            let first = async {
+                report::until_first_capture(&handle, &first_capture).await;
+                first_capture.open();
+                report::first_capture(&handle);
+                std::future::pending::<()>().await;
+            };
+            // Another instance may come at any time, and the socket's file be removed.
+            tokio::select! {
+                () = serving.taken_over() => {}
+                () = first => {}
+            }
             Ok::<_, Error>("another instance has taken the socket over")
         };
         let ended = tokio::select! {
