@@ -1,5 +1,6 @@
 //! Asking a podresources socket: the flags that all client verbs share, and the connection.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -26,6 +27,9 @@ pub(super) struct Ask {
     #[arg(long, value_name = "TIME", default_value = "10s", env = "PODRESOURCES_PROXY_TIMEOUT", hide_env_values = true,
         value_parser = timeout)]
     pub(super) timeout: Duration,
+    /// Where the kernel of the asked node tells which CPU is on which NUMA node
+    #[arg(long, value_name = "DIR", default_value = "/sys", env = "PODRESOURCES_PROXY_SYSFS", hide_env_values = true)]
+    pub(super) sysfs: PathBuf,
     /// How to print the answer
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(super) output: Output,
