@@ -1,10 +1,11 @@
 //! The command as a user meets it: what it prints, and how it ends.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+mod demo;
 mod server;
 
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
 use assert_cmd::Command;
@@ -14,11 +15,17 @@ use tonic::Status;
 
 /// The command with nothing of ours in its environment.
 fn command(args: &[&str]) -> Command {
-    let mut command = Command::cargo_bin("podresources-proxy").unwrap();
+    let mut command = Command::from_std(plain(assert_cmd::cargo::cargo_bin("podresources-proxy")));
+    command.args(args);
+    command
+}
+
+/// A program with nothing of ours in its environment.
+fn plain(program: PathBuf) -> std::process::Command {
+    let mut command = std::process::Command::new(program);
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("PODRESOURCES_PROXY_")) {
         command.env_remove(name);
     }
-    command.args(args);
     command
 }
 
