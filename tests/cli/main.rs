@@ -198,6 +198,13 @@ fn a_configuration_with_a_typo_is_64_and_names_the_line_and_the_key() {
     let check = run(&["config", "check", file.to_str().unwrap()]);
     assert_eq!(check.status.code(), Some(64));
     assert_snapshot!(err(&check, dir.path()), @"error: DIR/config.toml:2: unknown key `upstream.socet`; did you mean `upstream.socket`?");
+    let by_flag = run(&["config", "check", "--config", file.to_str().unwrap(), "--max-stale", "soon"]);
+    assert_eq!(by_flag.status.code(), Some(64));
+    assert_eq!(by_flag.stderr, check.stderr);
+    std::fs::write(&file, "").unwrap();
+    let flag = run(&["config", "check", file.to_str().unwrap(), "--max-stale", "soon"]);
+    assert_eq!(flag.status.code(), Some(64));
+    assert_snapshot!(err(&flag, dir.path()), @r#"error: --max-stale: "soon" does not fit `upstream.max_stale`: give a time with a unit, such as 500ms, 10s or 5m"#);
     let absent = run(&["config", "show", "--config", "/nowhere/config.toml"]);
     assert_eq!(absent.status.code(), Some(64));
     assert_snapshot!(err(&absent, dir.path()), @"error: cannot read the configuration file /nowhere/config.toml: No such file or directory (os error 2)");
