@@ -54,7 +54,12 @@ fn measure(reply: &Bytes, replies: u64, way: Way) -> Duration {
     runtime.block_on(async {
         drop(server.set_nonblocking(true));
         let Ok(mut server) = UnixStream::from_std(server) else { return };
-        if way != Way::AsItComes {
+        if way == Way::AsItComes {
+            for _ in 0..replies {
+                write_reply(&mut server, reply).await;
+                tokio::task::yield_now().await;
+            }
+        } else {
             gather(server, |mut io| async move {
                 for _ in 0..replies {
                     if way == Way::Offered {
@@ -65,11 +70,6 @@ fn measure(reply: &Bytes, replies: u64, way: Way) -> Duration {
                 }
             })
             .await;
-        } else {
-            for _ in 0..replies {
-                write_reply(&mut server, reply).await;
-                tokio::task::yield_now().await;
-            }
         }
     });
     let spent = cpu_time().saturating_sub(start);
