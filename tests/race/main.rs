@@ -27,7 +27,7 @@ fn rounds() -> usize {
 async fn race(name: &str, sources: &str, wanted: impl Fn(Change) -> bool) {
     let place = Place::new();
     let mut state = State::new(name, &place.path("kubelet"));
-    let upstream = Upstream::start(&place.kubelet(), state.seen()).await;
+    let upstream = Upstream::start(&place.kubelet(), state.seen());
     // Nothing here comes of the timer, and the budget leaves every request its own flight.
     let flags =
         ["--change-sources", sources, "--refresh-interval", "1h", "--upstream-rate", "100000/s", "--upstream-burst", "1000"];
@@ -83,7 +83,7 @@ async fn with_everything_that_works_here_no_answer_is_older_than_the_change_befo
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "makes cgroups, as root"]
 async fn with_ebpf_alone_no_answer_is_older_than_the_cgroup_made_or_removed_before_it() {
-    race("ebpf", "ebpf", |change| change.is_of_cgroups()).await;
+    race("ebpf", "ebpf", Change::is_of_cgroups).await;
 }
 
 /// Where fexit or kprobes can be had, eBPF needs nothing beside it.

@@ -31,7 +31,7 @@ struct Service {
 // === impl Upstream ===
 
 impl Upstream {
-    pub(crate) async fn start(socket: &Path, seen: Seen) -> Self {
+    pub(crate) fn start(socket: &Path, seen: Seen) -> Self {
         fs::create_dir_all(socket.parent().unwrap()).unwrap();
         let incoming = UnixListenerStream::new(UnixListener::bind(socket).unwrap());
         let calls = Arc::new(AtomicUsize::new(0));
