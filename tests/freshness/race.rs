@@ -1,22 +1,15 @@
 //! The race between a change and the next List: an answer that begins after the kernel's state has changed shows the change.
 //!
 //! An upstream that answers from the kernel's state itself stands behind the proxy; each round changes that state and asks at once. One
-//! old answer, or one marked stale, fails. `cargo xtask test --only race` runs it as root, `RACE_ROUNDS` says how often (1,000).
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should say where")]
-
-#[path = "../harness/mod.rs"]
-#[expect(dead_code, reason = "this test needs a part of it")]
-mod harness;
-mod state;
-mod upstream;
+//! old answer, or one marked stale, fails. `RACE_ROUNDS` says how often (1,000).
 
 use podresources_proxy::proto::v1::ListPodResourcesResponse;
 use prost::Message as _;
 
-use harness::Place;
-use harness::client::{Client, LIST};
-use state::{Change, State};
-use upstream::Upstream;
+use crate::harness::client::{Client, LIST};
+use crate::harness::{self, Place};
+use crate::state::{Change, State};
+use crate::upstream::Upstream;
 
 /// How many changes are made by each test.
 fn rounds() -> usize {
