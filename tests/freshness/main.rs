@@ -8,4 +8,5 @@ mod harness;
 mod quiet;
 mod race;
 mod state;
+mod storm;
 mod upstream;

@@ -6,6 +6,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use podresources_proxy::proto::v1::{ContainerDevices, ContainerResources, ListPodResourcesResponse, PodResources};
+use prost::Message as _;
 
 /// One way to change it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +93,34 @@ impl State {
 
     pub(crate) fn seen(&self) -> Seen {
         self.seen.clone()
+    }
+
+    /// The kubepods cgroup of the hierarchy that matters most.
+    pub(crate) fn kubepods(&self) -> PathBuf {
+        self.seen.kubepods[0].clone()
+    }
+
+    /// A cgroup that is none of the kubelet's, beside its.
+    pub(crate) fn beside(&self) -> PathBuf {
+        self.seen.kubepods[0].parent().unwrap().to_owned()
+    }
+
+    /// The pod cgroups that are always there, one in each hierarchy.
+    pub(crate) fn pods(&self) -> Vec<PathBuf> {
+        self.seen.kubepods.iter().map(|kubepods| kubepods.join("podcpus")).collect()
+    }
+
+    /// So many containers with a cpuset each.
+    pub(crate) fn shared_containers(&self, count: usize) -> Option<Vec<PathBuf>> {
+        let pod = self.seen.cpuset.as_ref()?;
+        let kubepods = pod.parent()?;
+        let made = (0..count).map(|number| {
+            let container = kubepods.join(format!("podshared{number}"));
+            fs::create_dir(&container).unwrap();
+            fill(&container, kubepods);
+            container
+        });
+        Some(made.collect())
     }
 
     /// What can be changed here; a cgroup is made before it is removed.
@@ -212,6 +241,13 @@ fn cpus(file: &Path) -> Vec<i64> {
 // === impl Expected ===
 
 impl Expected {
+    /// In a reply's body.
+    #[track_caller]
+    pub(crate) fn assert_in(&self, body: &[u8]) {
+        let list = ListPodResourcesResponse::decode(body.get(5..).expect("a message")).unwrap();
+        self.holds(&list).unwrap();
+    }
+
     /// Or what stands there instead.
     pub(crate) fn holds(&self, list: &ListPodResourcesResponse) -> Result<(), String> {
         let of = |name: &str| list.pod_resources.iter().find(|pod| pod.name == name);
