@@ -7,6 +7,7 @@ mod cgroups;
 mod container;
 mod names;
 mod pod_logs;
+pub mod roots;
 mod uid;
 
 use std::collections::{HashMap, HashSet};
@@ -41,11 +42,6 @@ impl Kubepods {
     pub fn living(&self, of: &HashSet<PodUid>) -> Option<HashSet<PodUid>> {
         cgroups::living(&self.cgroup_root, of)
     }
-}
-
-/// Every kubepods root in one hierarchy, mounted here: more than one where kubelets run in containers.
-pub fn roots_in(hierarchy: &Path) -> Vec<PathBuf> {
-    cgroups::roots_in(hierarchy)
 }
 
 /// Whether a process is in this cgroup or below it.

@@ -4,9 +4,7 @@ use std::cell::Cell;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use bytes::Bytes;
-
-use super::{Call, Failure, Host, Kubelet, Upstream};
+use super::{Call, Failure, Host, Kubelet, Reply, Upstream};
 use crate::answer;
 
 /// One source of several. A clone shares everything.
@@ -53,6 +51,14 @@ impl Chosen {
         }
     }
 
+    /// Connections before the kubelet's first: the host's, so that the kubelet's first is another one.
+    fn before(&self) -> u64 {
+        match self {
+            Self::UntilKubelet { host, .. } => host.connections(),
+            Self::Kubelet(_) | Self::Host(_) => 0,
+        }
+    }
+
     /// The one in force.
     fn kubelet(&self) -> Result<&Kubelet, &Host> {
         match self {
@@ -79,19 +85,17 @@ impl Upstream for Chosen {
         }
     }
 
-    async fn call(&self, call: Call<'_>) -> Result<Bytes, Failure> {
+    async fn call(&self, call: Call<'_>) -> Result<Reply, Failure> {
         match self.kubelet() {
-            Ok(kubelet) => kubelet.call(call).await,
+            Ok(kubelet) => kubelet.call(call).await.map(|reply| Reply { connection: reply.connection + self.before(), ..reply }),
             Err(host) => host.call(call).await,
         }
     }
 
     fn connections(&self) -> u64 {
-        match (self, self.kubelet()) {
-            // The host was the first: the kubelet's first connection is another one.
-            (Self::UntilKubelet { host, .. }, Ok(kubelet)) => host.connections() + kubelet.connections(),
-            (_, Ok(kubelet)) => kubelet.connections(),
-            (_, Err(host)) => host.connections(),
+        match self.kubelet() {
+            Ok(kubelet) => self.before() + kubelet.connections(),
+            Err(host) => host.connections(),
         }
     }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::exclusive::{Entitlement, Weight};
 use crate::cpuset::{CpuSet, ListError};
 use crate::kubepods;
+use crate::kubepods::roots::{Hierarchy, Root};
 
 /// Longer than any file that is read here: a list of every other of 8,192 CPUs has 20 KiB.
 const LONGEST: usize = 64 << 10;
@@ -93,8 +94,9 @@ impl Hierarchies {
 
     /// The kubepods roots, relative to the mount.
     pub(super) fn roots(&self) -> Vec<String> {
-        let found = kubepods::roots_in(&self.pods.mount);
-        let relative = |path: PathBuf| path.strip_prefix(&self.pods.mount).ok()?.to_str().map(str::to_owned);
+        let name = if self.pods.version == Version::V1 { "cpuset" } else { "unified" };
+        let found = Hierarchy { name, top: self.pods.mount.clone() }.roots();
+        let relative = |root: Root| root.path.strip_prefix(&self.pods.mount).ok()?.to_str().map(str::to_owned);
         let mut roots: Vec<String> = found.into_iter().filter_map(relative).collect();
         roots.sort_unstable();
         roots

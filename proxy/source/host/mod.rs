@@ -17,10 +17,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{Call, Failure, Upstream};
+use super::{Call, Failure, Reply, Upstream};
 use crate::answer;
 use crate::grpc::{Code, Status};
 use crate::kubepods::{Kubepods, Names};
@@ -35,6 +34,9 @@ pub use view::{Container, Memory, Pod, Pods, View};
 
 /// However well changes are told, everything is read again after this long.
 const RESCAN_EVERY: Duration = Duration::from_secs(10);
+
+/// The host never restarts under us: all its replies come over one connection.
+const CONNECTION: u64 = 1;
 
 /// Changes that wait to be read at most; more, and everything is read again.
 const MOST_CHANGES: usize = 1024;
@@ -173,7 +175,7 @@ impl Upstream for Host {
         Ok(())
     }
 
-    async fn call(&self, call: Call<'_>) -> Result<Bytes, Failure> {
+    async fn call(&self, call: Call<'_>) -> Result<Reply, Failure> {
         let view = self.look_off_thread(call == Call::Allocatable).await?;
         let message = match call {
             Call::List => reply::list(&view.pods),
@@ -184,7 +186,7 @@ impl Upstream for Host {
                 Failure::Answered(Status::new(Code::Unknown, format!("pod {name} in namespace {namespace} not found")))
             })?,
         };
-        Ok(message.into())
+        Ok(Reply { message: message.into(), connection: CONNECTION })
     }
 
     fn source(&self) -> answer::Source {
@@ -192,7 +194,7 @@ impl Upstream for Host {
     }
 
     fn connections(&self) -> u64 {
-        1
+        CONNECTION
     }
 
     fn drop_if_replaced(&self) -> bool {
