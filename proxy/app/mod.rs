@@ -1,5 +1,6 @@
 //! Puts the parts together: binds early, serves later, drains on a signal.
 
+mod host;
 mod metrics;
 mod refreshing;
 mod report;
@@ -18,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::change::{Epoch, Layout, Sources, Watched};
 use crate::config::{ChangeSource, Source};
 use crate::refresh::{self, Handle};
-use crate::source::host;
+use crate::source::{self, Host};
 use crate::{admin, serve};
 
 /// The thread that refreshes has to show itself this often: its longest work without an await is building a snapshot.
@@ -32,7 +33,7 @@ pub struct Config {
     /// Which source is asked.
     pub source: Source,
     /// Where the host source reads.
-    pub host: host::Config,
+    pub host: source::host::Config,
     /// What is to tell of changes.
     pub change_sources: Vec<ChangeSource>,
     /// The largest reply taken from the kubelet, in bytes.
@@ -78,6 +79,8 @@ pub struct App {
     config: Config,
     admin: admin::Bound,
     socket: serve::Bound,
+    /// Looked at only where it is the source.
+    host: Host,
     sources: Sources,
     epoch: Arc<Epoch>,
     handle: Handle,
@@ -101,7 +104,8 @@ impl Config {
         let sources = Sources::open(&self.change_sources, &watched);
         let epoch = sources.epoch();
         let (handle, channel) = refresh::channel(self.refresh.clone(), epoch.clone());
-        Ok(App { config: self, admin, socket, sources, epoch, handle, channel })
+        let host = Host::new(self.host.clone());
+        Ok(App { config: self, admin, socket, host, sources, epoch, handle, channel })
     }
 }
 
@@ -126,6 +130,7 @@ impl App {
         let heartbeats = admin::Heartbeats::new(tokio::time::Instant::now());
         let mut refreshing = refreshing::start(
             &self.config,
+            self.host.clone(),
             self.channel,
             heartbeats.promise("refresher", REFRESHER_BEAT, tokio::time::Instant::now()),
             refreshing_stop.clone(),
@@ -134,7 +139,8 @@ impl App {
         let watching = watching::start(self.sources.clone(), self.epoch)
             .map_err(|source| Error::Part { part: "the thread that watches for changes", source })?;
         let mut serving = self.socket.serve(self.handle.clone(), stop.clone())?;
-        let reporter = report::Reporter::new(&self.config, self.handle.clone(), self.sources, serving.stats(), readiness.clone());
+        let reporter =
+            report::Reporter::new(&self.config, self.handle.clone(), self.host, self.sources, serving.stats(), readiness.clone());
         let address = self.admin.local_addr();
         let admin = self
             .admin

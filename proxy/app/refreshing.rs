@@ -20,7 +20,13 @@ pub(super) struct Refreshing {
     ended: oneshot::Receiver<()>,
 }
 
-pub(super) fn start(config: &Config, channel: Channel, heartbeat: Heartbeat, stop: CancellationToken) -> io::Result<Refreshing> {
+pub(super) fn start(
+    config: &Config,
+    host: Host,
+    channel: Channel,
+    heartbeat: Heartbeat,
+    stop: CancellationToken,
+) -> io::Result<Refreshing> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let config = config.clone();
     // Dropped when the thread ends, however it does.
@@ -28,7 +34,7 @@ pub(super) fn start(config: &Config, channel: Channel, heartbeat: Heartbeat, sto
     let thread = std::thread::Builder::new().name("refresh".to_owned()).spawn(move || {
         let _alive: oneshot::Sender<()> = alive;
         LocalSet::new().block_on(&runtime, async {
-            let refresher = Refresher::new(channel, chosen(&config));
+            let refresher = Refresher::new(channel, chosen(&config, host));
             let work = async {
                 tokio::join!(refresher.run(), heartbeat.beat(REFRESHER_BEAT / 5));
             };
@@ -39,15 +45,14 @@ pub(super) fn start(config: &Config, channel: Channel, heartbeat: Heartbeat, sto
 }
 
 /// The source to ask.
-fn chosen(config: &Config) -> Chosen {
+fn chosen(config: &Config, host: Host) -> Chosen {
     let kubelet = Kubelet::new(config.kubelet.socket.clone(), config.max_reply);
-    let host = || Host::new(config.host.clone());
     match config.source {
         Source::Kubelet => Chosen::Kubelet(kubelet),
-        Source::Host => Chosen::Host(host()),
+        Source::Host => Chosen::Host(host),
         Source::Auto => {
             let socket_dir = config.kubelet.socket.parent().map(std::path::Path::to_owned);
-            Chosen::auto(kubelet, host(), socket_dir.into_iter().chain([config.kubelet.root_dir.clone()]).collect())
+            Chosen::auto(kubelet, host, socket_dir.into_iter().chain([config.kubelet.root_dir.clone()]).collect())
         }
     }
 }

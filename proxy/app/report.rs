@@ -5,19 +5,22 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, timeout};
 
-use super::{Config, metrics};
+use super::{Config, host, metrics};
 use crate::admin::status::{ChangeSource, Clients, Freshness, Rights, Snapshot, Source, Status, Timestamp, Upstream};
 use crate::admin::{Heartbeats, Latch, LogLevel, Metrics, Parts, Readiness};
 use crate::change::{Sources, State};
 use crate::grpc::Code;
 use crate::refresh::{CALLS, Handle, Reach};
 use crate::serve::{self, Method};
+use crate::source::Host;
+use crate::{answer, config};
 
 /// Has a view of everything, and changes nothing.
 #[derive(Clone, Debug)]
 pub(super) struct Reporter {
     config: Arc<Config>,
     handle: Handle,
+    host: Host,
     sources: Sources,
     serving: Arc<serve::Stats>,
     readiness: Readiness,
@@ -27,14 +30,22 @@ pub(super) struct Reporter {
 // === impl Reporter ===
 
 impl Reporter {
-    pub(super) fn new(config: &Config, handle: Handle, sources: Sources, serving: Arc<serve::Stats>, readiness: Readiness) -> Self {
-        Self { config: Arc::new(config.clone()), handle, sources, serving, readiness, started: Instant::now() }
+    pub(super) fn new(
+        config: &Config,
+        handle: Handle,
+        host: Host,
+        sources: Sources,
+        serving: Arc<serve::Stats>,
+        readiness: Readiness,
+    ) -> Self {
+        Self { config: Arc::new(config.clone()), handle, host, sources, serving, readiness, started: Instant::now() }
     }
 
     pub(super) fn parts(self, heartbeats: Heartbeats, log_level: LogLevel) -> Parts {
         let mut metrics = Metrics::new();
         metrics.register(Box::new(metrics::Serving(self.serving.clone())));
         metrics.register(Box::new(metrics::Refreshing(self.handle.clone())));
+        metrics.register(Box::new(host::Metrics(self.host.clone())));
         let (readiness, shown) = (self.readiness.clone(), self.config.shown.clone());
         Parts {
             readiness,
@@ -61,7 +72,7 @@ impl Reporter {
             uptime_s: self.started.elapsed().as_secs_f64(),
             mode: "cache".to_owned(),
             source: Source {
-                kind: "kubelet".to_owned(),
+                kind: self.source().name().to_owned(),
                 socket: self.config.kubelet.socket.display().to_string(),
                 reachable: matches!(view.reach, Reach::Up),
                 since,
@@ -73,6 +84,7 @@ impl Reporter {
                 age_s: list.map(|part| now.saturating_duration_since(part.begun).as_secs_f64()),
                 stale,
             },
+            host: self.host.view().as_deref().map(host::status),
             change_sources: self.change_sources(),
             snapshot: list.map(|part| Snapshot {
                 pods: part.content.len() as u64,
@@ -90,6 +102,16 @@ impl Reporter {
             clients: self.clients(),
             rights: Rights::current(),
             readiness: self.readiness.report(),
+        }
+    }
+
+    /// Whose words are served; before the first, whose they will be as far as that is known.
+    fn source(&self) -> answer::Source {
+        let view = self.handle.view();
+        match (&view.list, self.config.source) {
+            (Some(_), _) => view.source,
+            (None, config::Source::Host) => answer::Source::Host,
+            (None, config::Source::Kubelet | config::Source::Auto) => answer::Source::Kubelet,
         }
     }
 

@@ -122,6 +122,20 @@ pub fn counters<L: EncodeLabelSet>(
     Ok(())
 }
 
+/// Writes a gauge with labels, one sample for each set of them.
+pub fn gauges<L: EncodeLabelSet>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    samples: impl IntoIterator<Item = (L, u64)>,
+) -> fmt::Result {
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for (labels, value) in samples {
+        family.encode_family(&labels)?.encode_gauge(&value)?;
+    }
+    Ok(())
+}
+
 /// Writes a counter without labels. `name` is without `_total`.
 pub fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
     counters(encoder, name, help, [(NO_LABELS, value)])
