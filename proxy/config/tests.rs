@@ -131,13 +131,13 @@ zzz = 1
 #[test]
 fn values_that_do_not_fit_say_where_they_stand_and_what_would_be_right() {
     assert_snapshot!(error(
-        &["--kubelet-socket", "tcp://host:1", "--max-reply", "lots", "--socket-mode", "0999", "--source", "host"],
+        &["--kubelet-socket", "tcp://host:1", "--max-reply", "lots", "--socket-mode", "0999", "--source", "guess"],
         &[("PODRESOURCES_PROXY_MAX_STALE", "5"), ("PODRESOURCES_PROXY_LOG_LEVEL", "inof"), ("PODRESOURCES_PROXY_REFRESH_INTERVAL", "0s")],
         "[upstream]\nrate = -1\nburst = 0\npod_logs_dir = \"logs\"\n[listen]\ngroup = \"nobody-of-that-name\"\nreplace = 2\n\
          [admin]\naddress = 9510\n[log]\nformat = \"xml\"",
     ), @r#"
     --kubelet-socket: "tcp://host:1" does not fit `upstream.socket`: "tcp://host:1" is not a Unix socket; give an absolute path or unix:///path
-    --source: "host" does not fit `upstream.source`: this version has no host source yet; give auto or kubelet
+    --source: "guess" does not fit `upstream.source`: give auto, kubelet or host
     --max-reply: "lots" does not fit `upstream.max_reply`: give a size with a unit, such as 64MiB
     /etc/p.toml:2: "-1" does not fit `upstream.rate`: give calls a second above zero, such as 20/s
     /etc/p.toml:3: "0" does not fit `upstream.burst`: give a whole number from 1

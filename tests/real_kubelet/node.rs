@@ -36,6 +36,8 @@ pub(crate) enum Kind {
     Shared,
     /// One device.
     Device,
+    /// One CPU of its own, and one device.
+    Exclusive,
 }
 
 // === impl Kind ===
@@ -44,7 +46,7 @@ impl Kind {
     const fn containers(self) -> usize {
         match self {
             Self::Shared => 2,
-            Self::Device => 1,
+            Self::Device | Self::Exclusive => 1,
         }
     }
 }
@@ -89,6 +91,23 @@ impl Node {
         self.folder.path().join("logs/pods")
     }
 
+    /// What stands for `/sys/fs/cgroup` where only this node's pods are to be seen.
+    pub(crate) fn cgroup_root(&self) -> PathBuf {
+        cgroup::view(&self.cgroup, &self.scratch("cgroup"))
+    }
+
+    /// The runtime's bundles, seen from outside.
+    pub(crate) fn bundles(&self) -> PathBuf {
+        let pid = fs::read_to_string(self.folder.path().join("inside.pid")).unwrap();
+        let state = "root/run/containerd/state/io.containerd.runtime.v2.task/k8s.io";
+        Path::new("/proc").join(pid.trim()).join(state)
+    }
+
+    /// The kubelet's configuration file.
+    pub(crate) fn kubelet_config(&self) -> PathBuf {
+        self.folder.path().join("kubelet.yaml")
+    }
+
     /// A folder of the test's own, gone with the node.
     pub(crate) fn scratch(&self, name: &str) -> PathBuf {
         let path = self.folder.path().join(name);
@@ -101,6 +120,7 @@ impl Node {
         let kind = match kind {
             Kind::Shared => "shared",
             Kind::Device => "device",
+            Kind::Exclusive => "exclusive",
         };
         self.pod(&["add", name, kind]);
     }

@@ -197,7 +197,9 @@ fn pod_sets(pods: &[Pod<'_>], containers: &[Container<'_>], holders: &Holders) -
         }
     }
     let (mut once, mut several) = (CpuSet::new(), CpuSet::new());
-    unions.iter().for_each(|set| set.count_in(&mut once, &mut several));
+    for set in &unions {
+        set.count_in(&mut once, &mut several);
+    }
     let sets = pods.iter().zip(unions).zip(whole);
     sets.map(|((pod, set), whole)| {
         let possible = whole

@@ -110,13 +110,13 @@ impl Settings {
         let amount = |amounts: &BTreeMap<String, Amount>| amounts.get("cpu").is_some_and(|cpu| cpu.value() != Some(0));
         let listed = config.reserved_system_cpus.as_deref().filter(|list| !list.trim().is_empty());
         let cpus = match (config.cpu_manager_policy.as_deref(), listed) {
-            (Some("static"), Some(list)) => match CpuSet::parse(list) {
-                Ok(set) => Cpus::AllBut(set),
-                Err(_) => {
+            (Some("static"), Some(list)) => CpuSet::parse(list).map_or_else(
+                |_| {
                     bad("reservedSystemCPUs", list);
                     Cpus::None("the kubelet's reservedSystemCPUs are no list; --reserved-cpus tells which they are")
-                }
-            },
+                },
+                Cpus::AllBut,
+            ),
             // The kubelet chooses so many by topology; which ones, it tells nobody.
             (Some("static"), None) if amount(&config.system_reserved) || amount(&config.kube_reserved) => Cpus::None(
                 "the kubelet reserves an amount of CPU (systemReserved, kubeReserved) and does not say which; --reserved-cpus tells",

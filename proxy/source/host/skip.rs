@@ -1,5 +1,7 @@
 //! What was passed over, and why: counted always, named for the first few.
 
+use std::fmt;
+
 /// Passed-over things of one kind that are named; more are counted only.
 const NAMED: usize = 8;
 
@@ -97,7 +99,7 @@ impl Why {
 
 impl Skipped {
     /// Notes one.
-    pub fn add(&mut self, why: Why, what: impl Into<String>, detail: impl ToString) {
+    pub fn add(&mut self, why: Why, what: impl Into<String>, detail: impl fmt::Display) {
         self.counts[why as usize] += 1;
         if self.room(why) {
             self.named.push(Skip { why, what: what.into(), detail: detail.to_string() });

@@ -361,7 +361,7 @@ impl Tree {
 
     /// Says anew who has which CPUs to itself: a relation between all sets.
     fn settle(&mut self, known: &Known) {
-        let (mine, whole) = self.facts(known, |pods, containers| exclusive::undecided(pods, containers));
+        let (mine, whole) = self.facts(known, exclusive::undecided);
         let mut unread: Vec<(String, Option<String>)> = Vec::new();
         for (at, (cgroup, pod)) in self.pods.iter().enumerate() {
             if pod.entitlement.is_none() && whole.binary_search(&at).is_ok() {
@@ -385,7 +385,7 @@ impl Tree {
                 None => pod.entitlement = entitlement,
             }
         }
-        let verdicts = self.facts(known, |pods, containers| exclusive::decide(pods, containers));
+        let verdicts = self.facts(known, exclusive::decide);
         let mut of_container = verdicts.containers.into_iter();
         for (pod, cpus) in self.pods.values_mut().zip(verdicts.pods) {
             pod.cpus = cpus;
