@@ -139,7 +139,7 @@ async fn fly<U: Upstream>(shared: Arc<Shared>, upstream: U, budget: Rc<RefCell<B
             Ok(()) => upstream.call(Call::Get { namespace, name }).await,
             Err(failure) => Err(failure),
         };
-        shared.stats.called(2, &reply);
+        shared.called(2, &reply);
         match reply {
             // The pod has the tag that it has in List, so the reply reads as a List of one.
             Ok(reply) if PodList::build(&reply.message).is_err() => {
