@@ -173,9 +173,7 @@ mod tests {
     use crate::grpc::Status;
     use crate::proto::v1;
 
-    fn answered() -> Result<Reply, Failure> {
-        Ok(Reply { message: bytes::Bytes::new(), connection: 1 })
-    }
+    const ANSWERED: Result<Reply, Failure> = Ok(Reply { message: bytes::Bytes::new(), connection: 1 });
 
     fn error(code: Code, text: &str) -> Result<Reply, Failure> {
         Err(Failure::Answered(Status::new(code, text.to_owned())))
@@ -183,7 +181,9 @@ mod tests {
 
     fn shown(results: &[(usize, Result<Reply, Failure>)], list: &ListPodResourcesResponse) -> String {
         let mut abilities = Abilities::default();
-        results.iter().for_each(|(call, result)| abilities.learn(*call, result));
+        for (call, result) in results {
+            abilities.learn(*call, result);
+        }
         abilities.look(|| Some(list.clone()));
         abilities.to_string()
     }
@@ -196,21 +196,21 @@ mod tests {
     fn what_is_answered_tells_a_range_of_versions_and_no_more() {
         let none = list(v1::PodResources::default());
         let missing = || error(Code::Unimplemented, "unknown method");
-        assert_eq!(shown(&[(0, answered()), (1, missing())], &none), "List; not there: GetAllocatableResources (Kubernetes 1.20)");
-        let old = [(0, answered()), (1, answered()), (2, missing())];
+        assert_eq!(shown(&[(0, ANSWERED), (1, missing())], &none), "List; not there: GetAllocatableResources (Kubernetes 1.20)");
+        let old = [(0, ANSWERED), (1, ANSWERED), (2, missing())];
         assert_eq!(shown(&old, &none), "List, GetAllocatableResources; not there: Get (Kubernetes 1.21 to 1.26)");
-        let off = [(0, answered()), (1, answered()), (2, error(Code::Unknown, "PodResources API Get method disabled"))];
+        let off = [(0, ANSWERED), (1, ANSWERED), (2, error(Code::Unknown, "PodResources API Get method disabled"))];
         assert_eq!(shown(&off, &none), "List, GetAllocatableResources; switched off: Get (Kubernetes 1.27 or later)");
-        let unknown_pod = [(0, answered()), (2, error(Code::Unknown, "pod x in namespace y not found"))];
+        let unknown_pod = [(0, ANSWERED), (2, error(Code::Unknown, "pod x in namespace y not found"))];
         assert_eq!(shown(&unknown_pod, &none), "List, Get (Kubernetes 1.27 or later)");
         let pod_level = list(v1::PodResources { cpu_ids: vec![1], ..Default::default() });
-        assert_eq!(shown(&[(0, answered())], &pod_level), "List (Kubernetes 1.37 or later)");
+        assert_eq!(shown(&[(0, ANSWERED)], &pod_level), "List (Kubernetes 1.37 or later)");
     }
 
     #[test]
     fn a_failure_that_is_no_answer_says_nothing() {
         assert_eq!(
-            shown(&[(0, answered()), (1, Err(Failure::RateLimited))], &list(v1::PodResources::default())),
+            shown(&[(0, ANSWERED), (1, Err(Failure::RateLimited))], &list(v1::PodResources::default())),
             "List (Kubernetes 1.20 or later)"
         );
     }
@@ -218,16 +218,16 @@ mod tests {
     #[test]
     fn the_log_says_it_once_and_again_where_a_restarted_kubelet_answers_otherwise() {
         let mut kubelets = Kubelets::default();
-        kubelets.learn(0, &answered());
+        kubelets.learn(0, &ANSWERED);
         assert_eq!(kubelets.news(), None, "one thing is missing yet");
-        kubelets.learn(1, &answered());
+        kubelets.learn(1, &ANSWERED);
         assert!(kubelets.news().is_some());
         kubelets.restarted();
-        kubelets.learn(0, &answered());
-        kubelets.learn(1, &answered());
+        kubelets.learn(0, &ANSWERED);
+        kubelets.learn(1, &ANSWERED);
         assert_eq!(kubelets.news(), None, "the same");
         kubelets.restarted();
-        kubelets.learn(0, &answered());
+        kubelets.learn(0, &ANSWERED);
         kubelets.learn(1, &error(Code::Unimplemented, ""));
         assert!(kubelets.news().is_some_and(|news| news.contains("not there: GetAllocatableResources")));
         assert_eq!(kubelets.news(), None);

@@ -37,7 +37,7 @@ impl<U: Upstream> Refresher<U> {
             self.shared.kubelets().restarted();
         }
         if !same {
-            self.shared.kubelets().look(|| v1::ListPodResourcesResponse::decode(part.content.message().clone()).ok());
+            self.shared.kubelets().look(|| v1::ListPodResourcesResponse::decode(part.content.message()).ok());
         }
         // Nothing that GetAllocatableResources may show has changed since it was asked: it is as fresh as the list.
         let renewed = allocatable_count == self.allocatable_asked;

@@ -158,11 +158,11 @@ async fn fly<U: Upstream>(shared: Arc<Shared>, upstream: U, budget: Rc<RefCell<B
             Err(Failure::Broken(text)) => break Err(unusable(&text)),
             Err(Failure::TooLarge(text)) => break Err(Status::new(Code::ResourceExhausted, text)),
             Err(Failure::Unreachable(_) | Failure::Lost(_)) => {
-                let reach = &shared.view.load().reach;
-                if let Reach::Down { epoch, .. } = reach
-                    && *epoch >= newest
+                let view = shared.view.load_full();
+                if let Reach::Down { epoch, .. } = view.reach
+                    && epoch >= newest
                 {
-                    break Err(unreachable(reach, Instant::now(), "so nobody can say whether it has this pod"));
+                    break Err(unreachable(&view.reach, Instant::now(), "so nobody can say whether it has this pod"));
                 }
                 sleep(PAUSE).await;
             }

@@ -1,7 +1,7 @@
 //! Real clients, unmodified, each against the kubelet and then through us: the same codes, texts and replies.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -74,6 +74,9 @@ fn all(bin: &Path) -> Vec<Client> {
         clients.push(Client { program: python, before: vec![here.join("python/client.py").into()], form: Some(form) });
         clients.push(Client { program: "node".into(), before: vec![here.join("node/client.js").into()], form: Some(form) });
     }
+    let java =
+        ["-cp".into(), [bin.join("java/classes"), bin.join("java/lib/*")].map(PathBuf::into_os_string).join(OsStr::new(":"))];
+    clients.push(Client { program: "java".into(), before: [&java[..], &["Client".into()]].concat(), form: Some("netty") });
     clients
 }
 
@@ -165,6 +168,6 @@ async fn every_real_client_gets_from_us_what_the_kubelet_gives_it() {
     }
     compare(tonic(&node.socket()).await, tonic(&proxy.socket()).await);
     assert!(differences.is_empty(), "{differences:#?}");
-    // 5 grpc-go, grpcio, grpc-js and tonic with 5 methods each, both multus with one, Kubernetes' own with 4 and 1.
-    assert_eq!(seen.len(), 8 * 5 + 2 + 5, "{seen:#?}");
+    // 5 grpc-go, grpcio, grpc-js, grpc-java and tonic with 5 methods each, both multus with one, Kubernetes' own with 4 and 1.
+    assert_eq!(seen.len(), 9 * 5 + 2 + 5, "{seen:#?}");
 }
