@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::fanotify::Fanotify;
 use super::inotify::{Inotify, KubeletDirs, KubepodsDirs, KubepodsReader, Layout, Reader, WatchError};
 use super::plain::Plain;
 use super::source::{Source, State};
@@ -68,7 +69,10 @@ impl Inotifies {
 fn open(choice: Choice, watched: &Watched, inotify: &Inotifies) -> Arc<dyn Source> {
     match choice {
         Choice::Ebpf => absent(choice, "this build has no eBPF programs"),
-        Choice::Fanotify => absent(choice, "not yet"),
+        Choice::Fanotify => match Fanotify::mark(watched.cgroup_root.clone()) {
+            Ok(fanotify) => Arc::new(fanotify),
+            Err(state) => Arc::new(Plain::new(choice.name(), "marks", state)),
+        },
         Choice::Kubepods => {
             inotify.with(choice, |instance| Arc::new(KubepodsDirs::watch(watched.cgroup_root.clone(), instance, inotify.kubepods)))
         }

@@ -5,11 +5,13 @@
 
 mod choice;
 mod epoch;
+mod fanotify;
 mod gap;
 mod inotify;
 mod plain;
 mod source;
 mod sources;
+mod wait;
 mod word;
 
 pub use choice::Watched;
