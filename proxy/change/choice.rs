@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::fanotify::Fanotify;
 use super::inotify::{Inotify, KubeletDirs, KubepodsDirs, KubepodsReader, Layout, Reader, WatchError};
 use super::plain::Plain;
+use super::pods_api::PodsApi;
 use super::source::{Source, State};
 use super::sources::Sources;
 use crate::config::ChangeSource as Choice;
@@ -79,7 +80,7 @@ fn open(choice: Choice, watched: &Watched, inotify: &Inotifies) -> Arc<dyn Sourc
         Choice::KubeletDirs => {
             inotify.with(choice, |instance| Arc::new(KubeletDirs::watch(&watched.kubelet, instance, inotify.kubelet)))
         }
-        Choice::PodsApi => absent(choice, "not yet"),
+        Choice::PodsApi => Arc::new(PodsApi::new(&watched.kubelet.root_dir)),
         Choice::Timer => Arc::new(Plain::timer()),
     }
 }

@@ -3,7 +3,6 @@
 //! One thread captures ([`Refresher`]); any number answer ([`Handle`]). They share an `ArcSwap` that only the refresher stores to, a
 //! `Demand` that tells it who waits, and a channel of Gets to be forwarded.
 
-mod backoff;
 mod budget;
 mod capture;
 mod demand;
