@@ -4,7 +4,6 @@
 //! `Demand` that tells it who waits, and a channel of Gets to be forwarded.
 
 mod abilities;
-mod backoff;
 mod budget;
 mod capture;
 mod demand;
