@@ -60,7 +60,7 @@ pub(crate) fn run(Args { only }: &Args) -> ExitCode {
         report.step("freshness, on real cgroups", &[means::ROOT], freshness);
     }
     if wanted(Area::Kubelet) {
-        let needs = [&means::NODE[..], &[means::NPM, means::OPENSSL]].concat();
+        let needs = [&means::NODE[..], &[means::NPM, means::JAVAC, means::MAVEN, means::OPENSSL]].concat();
         report.step("real kubelet, real clients", &needs, real_kubelet);
     }
     report.finish()
