@@ -18,6 +18,8 @@ pub mod app;
 #[cfg(feature = "server")]
 pub mod change;
 #[cfg(feature = "server")]
+pub mod keep;
+#[cfg(feature = "server")]
 pub mod kubepods;
 #[cfg(feature = "server")]
 pub mod refresh;

@@ -28,6 +28,8 @@ pub struct Status {
     pub change_sources: Vec<ChangeSource>,
     /// What is served; `None` before the first capture.
     pub snapshot: Option<Snapshot>,
+    /// What survives a restart.
+    pub saved: Saved,
     /// What we ask of the source.
     pub upstream: Upstream,
     /// Who asks us.
@@ -96,6 +98,22 @@ pub struct Snapshot {
     pub captured_at: Option<Timestamp>,
     /// Pods (`namespace/name`) and devices that a restarted kubelet has not named again yet.
     pub kept_after_restart: Vec<String>,
+    /// An earlier instance captured and saved it; the kubelet has not answered this one yet.
+    pub saved_earlier: bool,
+}
+
+/// What survives a restart.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Saved {
+    /// The state directory; `None`: nothing is kept.
+    pub dir: Option<String>,
+    /// When the snapshot, or its age, was written last.
+    pub last_written: Option<Timestamp>,
+    /// What keeps it from being written now.
+    pub last_error: Option<String>,
+    /// Why what an earlier instance left was not used.
+    pub not_used: Option<String>,
 }
 
 /// What we ask of the source.

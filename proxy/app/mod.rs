@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::change::{Epoch, KubeletDirs, Layout, Queue, WatchError};
 use crate::refresh::{self, Handle};
-use crate::{admin, serve};
+use crate::{admin, keep, serve};
 
 /// The thread that refreshes has to show itself this often: its longest work without an await is building a snapshot.
 const REFRESHER_BEAT: Duration = Duration::from_secs(5);
@@ -29,6 +29,8 @@ pub struct Config {
     pub max_reply: usize,
     /// When the kubelet is asked.
     pub refresh: refresh::Config,
+    /// What survives a restart.
+    pub keep: keep::Config,
     /// The socket that clients call.
     pub serve: serve::Config,
     /// Health, metrics, status.
@@ -46,6 +48,9 @@ pub enum Error {
     /// The socket that clients call.
     #[error(transparent)]
     Socket(#[from] serve::SocketError),
+    /// The state directory.
+    #[error(transparent)]
+    State(#[from] keep::DirError),
     /// inotify.
     #[error(transparent)]
     Watch(#[from] WatchError),
@@ -75,6 +80,7 @@ pub struct App {
     epoch: Arc<Epoch>,
     handle: Handle,
     channel: refresh::Channel,
+    keep: keep::Keep,
 }
 
 /// Runs from binding to the end of the last call. `Ok`: it was asked to stop, or another instance has taken over.
@@ -90,11 +96,12 @@ impl Config {
         raise_descriptor_limit();
         let admin = self.admin.bind()?;
         let socket = serve::Server::bind(self.serve.clone())?;
+        let keep = self.keep.open()?;
         let dirs = Arc::new(KubeletDirs::watch(&self.kubelet)?);
         let queue: Arc<dyn Queue> = dirs.clone();
         let epoch = Arc::new(Epoch::new(vec![queue]));
         let (handle, channel) = refresh::channel(self.refresh.clone(), epoch.clone());
-        Ok(App { config: self, admin, socket, dirs, epoch, handle, channel })
+        Ok(App { config: self, admin, socket, dirs, epoch, handle, channel, keep })
     }
 }
 
@@ -116,9 +123,11 @@ impl App {
         let first_capture = readiness.latch("first capture");
         let published = readiness.latch("socket in place");
         let heartbeats = admin::Heartbeats::new(tokio::time::Instant::now());
+        let keep_report = self.keep.report.clone();
         let mut refreshing = refreshing::start(
             &self.config,
             self.channel,
+            self.keep,
             self.epoch.clone(),
             self.dirs.clone(),
             heartbeats.promise("refresher", REFRESHER_BEAT, tokio::time::Instant::now()),
@@ -126,7 +135,8 @@ impl App {
         )
         .map_err(|source| Error::Part { part: "the refresher's thread", source })?;
         let mut serving = self.socket.serve(self.handle.clone(), stop.clone())?;
-        let reporter = report::Reporter::new(&self.config, self.handle.clone(), self.dirs, serving.stats(), readiness.clone());
+        let reporter =
+            report::Reporter::new(&self.config, self.handle.clone(), self.dirs, serving.stats(), readiness.clone(), keep_report);
         let address = self.admin.local_addr();
         let admin = self
             .admin

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Config, REFRESHER_BEAT};
 use crate::admin::Heartbeat;
 use crate::change::{Epoch, KubeletDirs};
+use crate::keep::{Keep, Writer};
 use crate::refresh::{Channel, Refresher};
 use crate::source::Kubelet;
 use crate::sys;
@@ -29,6 +30,7 @@ pub(super) struct Refreshing {
 pub(super) fn start(
     config: &Config,
     channel: Channel,
+    keep: Keep,
     epoch: Arc<Epoch>,
     dirs: Arc<KubeletDirs>,
     heartbeat: Heartbeat,
@@ -41,14 +43,25 @@ pub(super) fn start(
     let thread = std::thread::Builder::new().name("refresh".to_owned()).spawn(move || {
         let _alive: oneshot::Sender<()> = alive;
         LocalSet::new().block_on(&runtime, async {
-            let refresher = Refresher::new(channel, Kubelet::new(socket, max_reply));
+            let Keep { keeper, saved, mut writer, .. } = keep;
+            let refresher = Refresher::new(channel, Kubelet::new(socket, max_reply)).keeping(keeper, saved);
             let work = async {
-                tokio::join!(refresher.run(), heartbeat.beat(REFRESHER_BEAT / 5), watch(&epoch, &dirs));
+                tokio::join!(refresher.run(), heartbeat.beat(REFRESHER_BEAT / 5), watch(&epoch, &dirs), write(writer.as_mut()));
             };
             let _stopped = stop.run_until_cancelled(work).await;
+            if let Some(writer) = &mut writer {
+                writer.flush();
+            }
         });
     })?;
     Ok(Refreshing { thread, ended })
+}
+
+/// Saves what is published, where something is kept.
+async fn write(writer: Option<&mut Writer>) {
+    if let Some(writer) = writer {
+        writer.run().await;
+    }
 }
 
 /// Wakes the refresher when something stands in the queue, also where no request comes to look.

@@ -6,10 +6,11 @@ use std::time::{Duration, SystemTime};
 use tokio::time::{Instant, timeout};
 
 use super::{Config, metrics};
-use crate::admin::status::{ChangeSource, Clients, Freshness, Rights, Snapshot, Source, Status, Timestamp, Upstream};
+use crate::admin::status::{ChangeSource, Clients, Freshness, Rights, Saved, Snapshot, Source, Status, Timestamp, Upstream};
 use crate::admin::{Heartbeats, Latch, LogLevel, Metrics, Parts, Readiness};
 use crate::change::KubeletDirs;
 use crate::grpc::Code;
+use crate::keep;
 use crate::refresh::{CALLS, Handle, Reach};
 use crate::serve::{self, Method};
 
@@ -21,6 +22,7 @@ pub(super) struct Reporter {
     dirs: Arc<KubeletDirs>,
     serving: Arc<serve::Stats>,
     readiness: Readiness,
+    keep: Arc<keep::Report>,
     started: Instant,
 }
 
@@ -33,14 +35,16 @@ impl Reporter {
         dirs: Arc<KubeletDirs>,
         serving: Arc<serve::Stats>,
         readiness: Readiness,
+        keep: Arc<keep::Report>,
     ) -> Self {
-        Self { config: Arc::new(config.clone()), handle, dirs, serving, readiness, started: Instant::now() }
+        Self { config: Arc::new(config.clone()), handle, dirs, serving, readiness, keep, started: Instant::now() }
     }
 
     pub(super) fn parts(self, heartbeats: Heartbeats, log_level: LogLevel) -> Parts {
         let mut metrics = Metrics::new();
         metrics.register(Box::new(metrics::Serving(self.serving.clone())));
         metrics.register(Box::new(metrics::Refreshing(self.handle.clone())));
+        metrics.register(Box::new(metrics::Keeping(self.keep.clone())));
         let (readiness, shown) = (self.readiness.clone(), self.config.shown.clone());
         Parts {
             readiness,
@@ -91,7 +95,9 @@ impl Reporter {
                 digest: format!("{:032x}", part.content.digest()),
                 captured_at: Some(at(part.begun, now)),
                 kept_after_restart: self.handle.kept(),
+                saved_earlier: part.is_saved(),
             }),
+            saved: self.saved(),
             upstream: self.upstream(),
             clients: self.clients(),
             rights: Rights::current(),
@@ -113,6 +119,16 @@ impl Reporter {
             ChangeSource { name: "inotify".to_owned(), state: state.to_owned(), detail },
             ChangeSource { name: "timer".to_owned(), state: "active".to_owned(), detail: format!("every {interval}") },
         ]
+    }
+
+    fn saved(&self) -> Saved {
+        let told = self.keep.told();
+        Saved {
+            dir: self.keep.dir().map(|dir| dir.display().to_string()),
+            last_written: told.last_written.map(Timestamp),
+            last_error: told.error,
+            not_used: told.not_used,
+        }
     }
 
     fn upstream(&self) -> Upstream {
@@ -150,7 +166,16 @@ pub(super) async fn until_first_capture(handle: &Handle, latch: &Latch) {
     const LOOK: Duration = Duration::from_millis(100);
     loop {
         let error = handle.last_error().map(|error| format!(": {error}")).unwrap_or_default();
-        latch.because(format!("the kubelet has not answered a first List yet{error}"));
+        let view = handle.view();
+        let meanwhile = view.list.as_ref().filter(|list| list.is_saved()).map(|list| {
+            let age = Duration::from_secs(list.begun.elapsed().as_secs());
+            let age = humantime::format_duration(age);
+            match view.reach {
+                Reach::Down { .. } => format!("; answers come from a snapshot that an earlier instance saved, {age} old"),
+                Reach::Up | Reach::Untried => format!("; a snapshot that an earlier instance saved is there, {age} old"),
+            }
+        });
+        latch.because(format!("the kubelet has not answered a first List yet{error}{}", meanwhile.unwrap_or_default()));
         if timeout(LOOK, handle.first_capture()).await.is_ok() {
             return;
         }

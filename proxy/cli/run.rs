@@ -8,7 +8,7 @@ use crate::change::Layout;
 use crate::config::{self, Config, Place, Resolved};
 use crate::kubepods::Kubepods;
 use crate::simulate::{self, Simulator};
-use crate::{app, refresh, serve};
+use crate::{app, keep, refresh, serve};
 
 /// Run the proxy in front of the kubelet
 ///
@@ -80,6 +80,12 @@ fn app_config(resolved: &Resolved) -> app::Config {
             restart_settle: upstream.restart_settle,
             interval: upstream.refresh_interval,
             kubepods: Kubepods { cgroup_root: upstream.cgroup_root.clone(), pod_logs: upstream.pod_logs_dir.clone() },
+        },
+        keep: keep::Config {
+            dir: upstream.state_dir.clone(),
+            upstream: upstream.socket.as_path().to_owned(),
+            max_reply: upstream.max_reply,
+            max_stale: upstream.max_stale,
         },
         serve: serve::Config {
             socket: serve::SocketConfig {

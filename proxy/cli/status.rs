@@ -58,6 +58,7 @@ fn screen(status: &Status) -> String {
         ("freshness", freshness(status)),
         ("changes", changes(status)),
         ("snapshot", snapshot(status)),
+        ("saved", saved(status)),
         ("upstream", upstream(status)),
         ("clients", clients(status)),
         ("rights", rights(status)),
@@ -115,9 +116,22 @@ fn snapshot(status: &Status) -> Vec<String> {
         "{} pods, List {} bytes, Allocatable {allocatable}, digest {}",
         snapshot.pods, snapshot.list_bytes, snapshot.digest
     )];
+    if snapshot.saved_earlier {
+        lines.push("saved by an earlier instance; the kubelet has not answered this one yet".to_owned());
+    }
     if !snapshot.kept_after_restart.is_empty() {
         lines.push(format!("kept over a kubelet restart: {}", snapshot.kept_after_restart.join(", ")));
     }
+    lines
+}
+
+fn saved(status: &Status) -> Vec<String> {
+    let saved = &status.saved;
+    let Some(dir) = &saved.dir else { return vec!["nothing (--state-dir is off)".to_owned()] };
+    let written = saved.last_written.as_ref().map_or_else(|| "not yet".to_owned(), |at| format!("last at {at}"));
+    let mut lines = vec![format!("in {dir}, {written}")];
+    lines.extend(saved.last_error.iter().map(|error| format!("NOT saved now: {error}")));
+    lines.extend(saved.not_used.iter().map(|why| format!("what an earlier instance left was not used: {why}")));
     lines
 }
 

@@ -85,6 +85,9 @@ settings! {
     REFRESH_INTERVAL = "upstream.refresh_interval", "refresh-interval", "TIME", Text, Is("10s"),
         "How often the kubelet is asked with nothing to show that something changed",
         "Changes that can be seen are asked for at once.";
+    STATE_DIR = "upstream.state_dir", "state-dir", "DIR", Text, Unset("/var/lib/podresources-proxy as root; else podresources-proxy in XDG_STATE_HOME, or off; off with --demo"),
+        "Where the last good snapshot is kept over a restart, or off",
+        "For this user alone (0700): never a directory that clients mount. It is made if it is missing.";
     POD_LOGS_DIR = "upstream.pod_logs_dir", "pod-logs-dir", "DIR", Text, Is("/var/log/pods"),
         "The kubelet's directory of pod logs",
         "Its names tell which cgroup belongs to which pod.";

@@ -14,7 +14,7 @@ use super::setting::{self, ALL, Default, Kind};
 use super::*;
 
 fn place() -> Place {
-    Place { runtime_dir: PathBuf::from("/run/user/7") }
+    Place { runtime_dir: PathBuf::from("/run/user/7"), state_dir: Some(PathBuf::from("/home/u/state")) }
 }
 
 fn file(text: &str) -> Result<File, ConfigErrors> {
@@ -241,7 +241,7 @@ fn what_is_shown_is_a_file_that_gives_the_same_configuration_again() {
 fn a_directory_in_a_shared_place_must_be_ours_alone() {
     use std::os::unix::fs::{PermissionsExt, symlink};
     let shared = tempfile::tempdir().unwrap();
-    let place = |name: &str| Place { runtime_dir: shared.path().join(name) };
+    let place = |name: &str| Place { runtime_dir: shared.path().join(name), state_dir: None };
     place("new").prepare().unwrap();
     let mode = std::fs::metadata(shared.path().join("new")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700);

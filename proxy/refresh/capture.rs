@@ -49,7 +49,7 @@ impl Lane {
         Ok((Part { content: keep_old_bytes(published, content), ..reply }, restarted))
     }
 
-    /// The next reply is to be taken as the first one after a restart.
+    /// The next reply is to be taken as the first one after a restart: of the kubelet, or of ours, which may have missed one of its.
     pub(super) const fn presume_restart(&mut self) {
         self.connection = u64::MAX;
     }

@@ -20,6 +20,7 @@ use super::trouble::{Step, Troubles};
 use super::view::Reach;
 use super::{Config, Shared, gets::Job};
 use crate::change::Epoch;
+use crate::keep::{Keeper, Stamps};
 use crate::snapshot::PodList;
 use crate::source::{Call, Failure, Upstream};
 
@@ -59,6 +60,10 @@ pub struct Refresher<U> {
     /// The connection that GetAllocatableResources was answered over last; zero before the first.
     pub(super) allocatable_connection: u64,
     pub(super) grace: Option<DeviceGrace>,
+    /// Saves what is published.
+    pub(super) keeper: Option<Keeper>,
+    /// When the captures began that are published, by a clock that outlives us.
+    pub(super) stamps: Stamps,
 }
 
 /// What is to be done next.
@@ -97,6 +102,8 @@ impl<U: Upstream> Refresher<U> {
             allocatable_due: now,
             allocatable_connection: 0,
             grace: None,
+            keeper: None,
+            stamps: Stamps::default(),
         }
     }
 

@@ -1,0 +1,1 @@
+//! Saving and reading back, in real directories.
