@@ -3,6 +3,7 @@
 mod metrics;
 mod refreshing;
 mod report;
+mod watching;
 
 use std::io;
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::change::{Epoch, KubeletDirs, Layout, Queue, WatchError};
+use crate::change::{Epoch, KubeletDirs, KubeletDirsSource, Layout, Source, Sources, WatchError};
 use crate::refresh::{self, Handle};
 use crate::{admin, keep, serve};
 
@@ -76,7 +77,7 @@ pub struct App {
     config: Config,
     admin: admin::Bound,
     socket: serve::Bound,
-    dirs: Arc<KubeletDirs>,
+    sources: Sources,
     epoch: Arc<Epoch>,
     handle: Handle,
     channel: refresh::Channel,
@@ -97,11 +98,11 @@ impl Config {
         let admin = self.admin.bind()?;
         let socket = serve::Server::bind(self.serve.clone())?;
         let keep = self.keep.open()?;
-        let dirs = Arc::new(KubeletDirs::watch(&self.kubelet)?);
-        let queue: Arc<dyn Queue> = dirs.clone();
-        let epoch = Arc::new(Epoch::new(vec![queue]));
+        let dirs: Arc<dyn Source> = Arc::new(KubeletDirsSource(Arc::new(KubeletDirs::watch(&self.kubelet)?)));
+        let sources = Sources::new(vec![dirs]);
+        let epoch = sources.epoch();
         let (handle, channel) = refresh::channel(self.refresh.clone(), epoch.clone());
-        Ok(App { config: self, admin, socket, dirs, epoch, handle, channel, keep })
+        Ok(App { config: self, admin, socket, sources, epoch, handle, channel, keep })
     }
 }
 
@@ -128,15 +129,15 @@ impl App {
             &self.config,
             self.channel,
             self.keep,
-            self.epoch.clone(),
-            self.dirs.clone(),
             heartbeats.promise("refresher", REFRESHER_BEAT, tokio::time::Instant::now()),
             refreshing_stop.clone(),
         )
         .map_err(|source| Error::Part { part: "the refresher's thread", source })?;
+        let watching = watching::start(self.sources.clone(), self.epoch)
+            .map_err(|source| Error::Part { part: "the thread that watches for changes", source })?;
         let mut serving = self.socket.serve(self.handle.clone(), stop.clone())?;
         let reporter =
-            report::Reporter::new(&self.config, self.handle.clone(), self.dirs, serving.stats(), readiness.clone(), keep_report);
+            report::Reporter::new(&self.config, self.handle.clone(), self.sources, serving.stats(), readiness.clone(), keep_report);
         let address = self.admin.local_addr();
         let admin = self
             .admin
@@ -176,6 +177,7 @@ impl App {
         // Joining blocks, and there is nothing left to do beside it.
         admin.join();
         refreshing.join();
+        watching.join();
         tracing::info!("stopped");
         ended.map(drop)
     }
