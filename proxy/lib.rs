@@ -34,6 +34,9 @@ pub mod source;
 #[cfg(feature = "server")]
 mod sys;
 
+#[cfg(feature = "server")]
+pub use sys::rights;
+
 #[cfg(feature = "cli")]
 pub mod cli;
 #[cfg(any(feature = "server", feature = "cli"))]

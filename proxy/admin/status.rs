@@ -156,6 +156,12 @@ pub struct Rights {
     pub uid: u32,
     /// Effective capabilities, as `CAP_…`.
     pub capabilities: Vec<String>,
+    /// Those that were dropped at the start.
+    pub dropped: Vec<String>,
+    /// Those that change sources would need, and that the process was not given.
+    pub missing: Vec<String>,
+    /// Whether no program that it might execute could have more.
+    pub no_new_privs: bool,
 }
 
 /// Whether we are ready, and what is missing.
@@ -193,7 +199,8 @@ impl Rights {
         let effective = rustix::thread::capabilities(None).map(|sets| sets.effective);
         let capabilities =
             effective.iter().flat_map(rustix::thread::CapabilitySet::iter_names).map(|(name, _)| format!("CAP_{name}")).collect();
-        Self { uid: rustix::process::geteuid().as_raw(), capabilities }
+        let no_new_privs = rustix::thread::no_new_privs().unwrap_or_default();
+        Self { uid: rustix::process::geteuid().as_raw(), capabilities, no_new_privs, ..Self::default() }
     }
 }
 

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::change::{Epoch, KubeletDirs, KubeletDirsSource, Layout, Source, Sources, WatchError};
 use crate::refresh::{self, Handle};
+use crate::rights::{self, Rights, RightsError};
 use crate::{admin, keep, serve};
 
 /// The thread that refreshes has to show itself this often: its longest work without an await is building a snapshot.
@@ -55,6 +56,9 @@ pub enum Error {
     /// inotify.
     #[error(transparent)]
     Watch(#[from] WatchError),
+    /// Capabilities.
+    #[error(transparent)]
+    Rights(#[from] RightsError),
     /// Serving threads.
     #[error(transparent)]
     Start(#[from] serve::StartError),
@@ -82,17 +86,14 @@ pub struct App {
     handle: Handle,
     channel: refresh::Channel,
     keep: keep::Keep,
-}
-
-/// Runs from binding to the end of the last call. `Ok`: it was asked to stop, or another instance has taken over.
-pub async fn run(config: Config, log_level: admin::LogLevel) -> Result<(), Error> {
-    config.build()?.run(log_level).await
+    rights: Rights,
 }
 
 // === impl Config ===
 
 impl Config {
-    /// Takes sockets and addresses, so that whatever is wrong with them ends the program at once.
+    /// Takes sockets and addresses, so that whatever is wrong with them ends the program at once, and then drops all rights that
+    /// nothing needs any more. No other thread may have been started.
     pub fn build(self) -> Result<App, Error> {
         raise_descriptor_limit();
         let admin = self.admin.bind()?;
@@ -102,14 +103,16 @@ impl Config {
         let sources = Sources::new(vec![dirs]);
         let epoch = sources.epoch();
         let (handle, channel) = refresh::channel(self.refresh.clone(), epoch.clone());
-        Ok(App { config: self, admin, socket, sources, epoch, handle, channel, keep })
+        let rights = rights::keep(sources.needs())?;
+        rights_told(&rights);
+        Ok(App { config: self, admin, socket, sources, epoch, handle, channel, keep, rights })
     }
 }
 
 // === impl App ===
 
 impl App {
-    /// Serves until SIGTERM, SIGINT or a takeover; then drains.
+    /// Serves until SIGTERM, SIGINT or a takeover; then drains. `Ok`: it was asked to stop, or another instance has taken over.
     pub async fn run(self, log_level: admin::LogLevel) -> Result<(), Error> {
         let signals = |kind| signal(kind).map_err(|source| Error::Part { part: "signal handling", source });
         let (mut terminate, mut interrupt) = (signals(SignalKind::terminate())?, signals(SignalKind::interrupt())?);
@@ -136,8 +139,15 @@ impl App {
         let watching = watching::start(self.sources.clone(), self.epoch)
             .map_err(|source| Error::Part { part: "the thread that watches for changes", source })?;
         let mut serving = self.socket.serve(self.handle.clone(), stop.clone())?;
-        let reporter =
-            report::Reporter::new(&self.config, self.handle.clone(), self.sources, serving.stats(), readiness.clone(), keep_report);
+        let reporter = report::Reporter::new(
+            &self.config,
+            self.handle.clone(),
+            self.sources,
+            serving.stats(),
+            readiness.clone(),
+            keep_report,
+            self.rights,
+        );
         let address = self.admin.local_addr();
         let admin = self
             .admin
@@ -180,6 +190,18 @@ impl App {
         watching.join();
         tracing::info!("stopped");
         ended.map(drop)
+    }
+}
+
+/// Says once what this process may still do.
+fn rights_told(rights: &Rights) {
+    tracing::info!(uid = rustix::process::geteuid().as_raw(), %rights, no_new_privs = true, "rights");
+    if rights.other_threads() > 0 {
+        let threads = rights.other_threads();
+        tracing::error!(
+            threads,
+            "something else has started threads in this process (LD_PRELOAD?); they have the rights that they had"
+        );
     }
 }
 

@@ -12,6 +12,7 @@ use crate::change::{Sources, State};
 use crate::grpc::Code;
 use crate::keep;
 use crate::refresh::{CALLS, Handle, Reach};
+use crate::rights;
 use crate::serve::{self, Method};
 
 /// Has a view of everything, and changes nothing.
@@ -23,6 +24,7 @@ pub(super) struct Reporter {
     serving: Arc<serve::Stats>,
     readiness: Readiness,
     keep: Arc<keep::Report>,
+    rights: rights::Rights,
     started: Instant,
 }
 
@@ -36,8 +38,9 @@ impl Reporter {
         serving: Arc<serve::Stats>,
         readiness: Readiness,
         keep: Arc<keep::Report>,
+        rights: rights::Rights,
     ) -> Self {
-        Self { config: Arc::new(config.clone()), handle, sources, serving, readiness, keep, started: Instant::now() }
+        Self { config: Arc::new(config.clone()), handle, sources, serving, readiness, keep, rights, started: Instant::now() }
     }
 
     pub(super) fn parts(self, heartbeats: Heartbeats, log_level: LogLevel) -> Parts {
@@ -100,7 +103,7 @@ impl Reporter {
             saved: self.saved(),
             upstream: self.upstream(),
             clients: self.clients(),
-            rights: Rights::current(),
+            rights: Rights { dropped: self.rights.dropped(), missing: self.rights.missing(), ..Rights::current() },
             readiness: self.readiness.report(),
         }
     }

@@ -36,8 +36,13 @@ fn start(resolved: &Resolved, level: &Level) -> Result<(), Fault> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| Fault::Failed(error.into()))?;
     runtime.block_on(async {
+        if resolved.config.demo {
+            Place::of_process().prepare().map_err(|error| Fault::Failed(error.into()))?;
+        }
+        // Rights are dropped here, and what starts later has none.
+        let app = app_config(resolved).build().map_err(|error| Fault::Failed(error.into()))?;
         let demo = if resolved.config.demo { Some(demo(&resolved.config).await?) } else { None };
-        app::run(app_config(resolved), level).await.map_err(|error| Fault::Failed(error.into()))?;
+        app.run(level).await.map_err(|error| Fault::Failed(error.into()))?;
         if let Some(demo) = demo {
             demo.close().await;
         }
@@ -53,7 +58,6 @@ async fn demo(config: &Config) -> Result<Simulator, Fault> {
         churn: 0.2,
         ..simulate::Config::default()
     };
-    Place::of_process().prepare().map_err(|error| Fault::Failed(error.into()))?;
     let pods = kubelet.pods;
     let simulator = Simulator::start(kubelet).await.map_err(|error| Fault::Failed(error.into()))?;
     let socket = config.listen.socket.as_path().display();

@@ -165,7 +165,14 @@ fn rights(status: &Status) -> Vec<String> {
         (ours, others) if ours.is_empty() => format!("{others} capabilities, none that matters here"),
         (ours, others) => format!("{ours} and {others} more"),
     };
-    vec![format!("uid {}, {capabilities}", status.rights.uid)]
+    let rights = &status.rights;
+    let dropped = if rights.dropped.is_empty() { String::new() } else { format!(", {} dropped", rights.dropped.len()) };
+    let sealed = if rights.no_new_privs { ", no_new_privs" } else { "" };
+    let mut lines = vec![format!("uid {}, {capabilities}{dropped}{sealed}", rights.uid)];
+    if !rights.missing.is_empty() {
+        lines.push(format!("missing: {}", rights.missing.join(" ")));
+    }
+    lines
 }
 
 fn or_nothing(text: &str) -> &str {

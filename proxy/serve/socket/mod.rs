@@ -10,11 +10,14 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use inotify::{EventStream, Inotify, WatchMask};
-use rustix::fs::{AtFlags, CWD, Gid, Mode, Uid, chmod, chownat};
+use rustix::fs::{Access, AtFlags, CWD, Gid, Mode, Uid, accessat, chmod, chownat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+use rustix::process::geteuid;
 use tokio_stream::StreamExt as _;
 use tracing::warn;
+
+use crate::rights;
 
 mod error;
 mod occupant;
@@ -50,6 +53,8 @@ pub(super) struct SocketFile {
     config: SocketConfig,
     temporary: PathBuf,
     identity: Identity,
+    /// What was at the path when it was last looked who serves it.
+    found: Option<Identity>,
     state: Mutex<State>,
 }
 
@@ -79,6 +84,9 @@ pub(super) fn bind_temporarily(config: SocketConfig) -> Result<(OwnedFd, SocketF
     }
     let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     make_directory(directory)?;
+    check_directory(directory)?;
+    // Before the look: what comes after it is another file.
+    let found = Identity::at(path);
     if let (Occupant::Living(by), false) = (occupant(path)?, config.replace) {
         return Err(SocketError::InUse { path: path.clone(), by });
     }
@@ -88,7 +96,7 @@ pub(super) fn bind_temporarily(config: SocketConfig) -> Result<(OwnedFd, SocketF
     let temporary = bind_somewhere(&socket, directory, name.len())?;
     // From here on the temporary file goes away with this, whatever fails.
     let identity = fs::symlink_metadata(&temporary).map(|found| Identity::of(&found)).map_err(failed(Step::Look, &temporary))?;
-    let file = SocketFile { config, temporary, identity, state: Mutex::new(State::Temporary) };
+    let file = SocketFile { config, temporary, identity, found, state: Mutex::new(State::Temporary) };
     file.set_owner_and_mode()?;
     // Nobody could connect before this, so nobody got in under a mode that was not meant.
     listen(&socket, backlog()).map_err(failed(Step::Listen, &file.temporary))?;
@@ -143,6 +151,19 @@ fn make_directory(directory: &Path) -> Result<(), SocketError> {
     chmod(directory, Mode::from_raw_mode(0o755)).map_err(failed(Step::SetMode, directory))
 }
 
+/// Makes sure that the socket can be put in place, and taken away, when rights have been dropped.
+fn check_directory(directory: &Path) -> Result<(), SocketError> {
+    let access = || accessat(CWD, directory, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS);
+    match rights::without_any(access) {
+        Err(Errno::ACCESS) => {
+            let owner = fs::metadata(directory).map_or(0, |found| found.uid());
+            Err(SocketError::DirectoryOwner { directory: directory.to_owned(), owner, ours: geteuid().as_raw() })
+        }
+        // Whatever else it may be, the attempt itself will tell.
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 // === impl SocketConfig ===
 
 impl SocketConfig {
@@ -176,8 +197,11 @@ impl SocketFile {
         if *state != State::Temporary {
             return Ok(());
         }
-        // Once more: it may have been some time since the bind.
-        if let (Occupant::Living(by), false) = (occupant(self.path())?, self.config.replace) {
+        // Once more: it may have been some time since the bind. A dead socket does not come to life, and with the rights that are left
+        // by now one of another owner could not be asked.
+        if Identity::at(self.path()) != self.found
+            && let (Occupant::Living(by), false) = (occupant(self.path())?, self.config.replace)
+        {
             return Err(SocketError::InUse { path: self.path().to_owned(), by });
         }
         fs::rename(&self.temporary, self.path()).map_err(failed(Step::Publish, self.path()))?;
@@ -252,6 +276,10 @@ fn watch(directory: &Path) -> Option<EventStream<[u8; 4096]>> {
 // === impl Identity ===
 
 impl Identity {
+    fn at(path: &Path) -> Option<Self> {
+        fs::symlink_metadata(path).ok().map(|found| Self::of(&found))
+    }
+
     fn of(found: &Metadata) -> Self {
         Self { device: found.dev(), inode: found.ino() }
     }
