@@ -18,6 +18,7 @@ use rustix::io::Errno;
 
 use super::epoch::{Epoch, Kind, Queue};
 use super::source::{PartReport, Sees, Source, State};
+use crate::rights::denied_hint;
 
 /// Files in the kubelet's root directory whose replacement says that an allocation changed. The kubelet writes each to a temporary
 /// name (with a leading dot) and renames it.
@@ -293,7 +294,8 @@ impl Watches {
                 Ok(wd) => now.entry(wd).or_default().push(*role),
                 Err(error) => {
                     if error != Errno::NOENT {
-                        self.last_error = Some(format!("watching {}: {error}", path.display()));
+                        let hint = if error == Errno::ACCESS { denied_hint(path) } else { String::new() };
+                        self.last_error = Some(format!("watching {}: {error}{hint}", path.display()));
                     }
                     self.missing.push(path.clone());
                     let nearest = path.ancestors().skip(1).find_map(|up| inotify::add_watch(fd, up, ancestor).ok());

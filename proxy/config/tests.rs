@@ -214,6 +214,7 @@ fn what_is_shown_is_a_file_that_gives_the_same_configuration_again() {
     max_stale = "5m"                                                 # default
     restart_settle = "60s"                                           # default
     refresh_interval = "10s"                                         # default
+    state_dir = "/home/u/state"                                      # default
     pod_logs_dir = "/var/log/pods"                                   # default
     cgroup_root = "/sys/fs/cgroup"                                   # default
 

@@ -56,6 +56,12 @@ impl Store {
         Ok(Self { path: path.to_owned(), dir, boot, upstream, max_len, locked: false, in_the_way: false, written: None })
     }
 
+    /// As if this were another boot.
+    #[cfg(test)]
+    pub(super) fn set_boot(&mut self, boot: &str) {
+        boot.clone_into(&mut self.boot);
+    }
+
     /// The file's path, for people.
     pub(super) fn file(&self) -> PathBuf {
         self.path.join(FILE)

@@ -14,6 +14,7 @@ use super::{Call, Failure, Upstream};
 use crate::causes::with_causes;
 use crate::client::{CallError, ConnectError, Connection, Limits, method};
 use crate::proto::v1::GetPodResourcesRequest;
+use crate::rights::denied_hint;
 
 /// How long a call may take. A kubelet that hangs is asked again then; whoever waits for it has a deadline of their own.
 const CALL_DEADLINE: Duration = Duration::from_secs(10);
@@ -137,10 +138,9 @@ fn unreachable_or_lost(error: &ConnectError) -> Failure {
     match error {
         ConnectError::NoSuchFile(_) | ConnectError::Refused(_) => Failure::Unreachable(error.to_string()),
         // Behind these a kubelet may well be at work, and giving devices away.
-        ConnectError::NotASocket(_)
-        | ConnectError::PermissionDenied(_)
-        | ConnectError::TimedOut { .. }
-        | ConnectError::Handshake { .. }
-        | ConnectError::Io { .. } => Failure::Lost(with_causes(error)),
+        ConnectError::PermissionDenied(path) => Failure::Lost(format!("{error}{}", denied_hint(path))),
+        ConnectError::NotASocket(_) | ConnectError::TimedOut { .. } | ConnectError::Handshake { .. } | ConnectError::Io { .. } => {
+            Failure::Lost(with_causes(error))
+        }
     }
 }

@@ -8,8 +8,11 @@
 use std::fmt;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use rustix::io::Errno;
+use rustix::process::geteuid;
 use rustix::thread::{
     CapabilitiesSecureBits, CapabilitySet, CapabilitySets, capabilities, capabilities_secure_bits, capability_is_in_bounding_set,
     clear_ambient_capability_set, remove_capability_from_bounding_set, set_capabilities, set_capabilities_secure_bits,
@@ -90,6 +93,20 @@ pub fn without_any<T>(work: impl FnOnce() -> T) -> T {
         debug_assert!(raised.is_ok(), "{raised:?}");
     }
     done
+}
+
+/// What to do where permission is denied on a path, if that is because it, or a directory that leads to it, is another user's: for the
+/// end of a message.
+pub fn denied_hint(path: &Path) -> String {
+    let ours = geteuid().as_raw();
+    let of = |path: &Path| fs::metadata(path).ok().map(|found| found.uid()).filter(|owner| *owner != ours && *owner != 0);
+    // From the top: what is below a closed directory cannot be looked at.
+    let ancestors: Vec<&Path> = path.ancestors().collect();
+    let foreign = ancestors.into_iter().rev().find_map(|path| of(path).map(|owner| (path, owner)));
+    foreign.map_or_else(String::new, |(path, owner)| {
+        let path = path.display();
+        format!("; {path} belongs to uid {owner}, and uid {ours} has no right here to pass by file permissions: run the proxy as uid {owner}")
+    })
 }
 
 /// Whether that was allowed.

@@ -143,3 +143,32 @@ async fn a_directory_of_somebody_else_is_named_before_anything_is_served() {
     assert!(proxy.log().contains(&said), "{}", proxy.log());
     assert_eq!(fs::read_dir(place.path("proxy")).unwrap().count(), 0, "nothing is left there");
 }
+
+#[tokio::test]
+async fn a_kubelet_of_another_user_is_named_with_what_to_do() {
+    if !is_root("a_kubelet_of_another_user_is_named_with_what_to_do") {
+        return;
+    }
+    let place = Place::new();
+    fs::remove_dir_all(place.path("kubelet")).unwrap();
+    let proxy = place.start(&[]).await;
+    // It appears when the rights have gone.
+    let kubelet = place.path("kubelet");
+    fs::create_dir(&kubelet).unwrap();
+    fs::set_permissions(&kubelet, Permissions::from_mode(0o700)).unwrap();
+    chown(&kubelet, Some(SOMEBODY), None).unwrap();
+    fs::create_dir(place.path("kubelet/pod-resources")).unwrap();
+    let _simulator = place.simulator(|_| {}).await;
+    let why = format!(
+        "{} belongs to uid {SOMEBODY}, and uid 0 has no right here to pass by file permissions: run the proxy as",
+        kubelet.display()
+    );
+    eventually("readiness says why", async || proxy.admin("/readyz").await.contains(&why)).await;
+    // As that user it works.
+    proxy.stop().await;
+    let command = as_somebody(&place, &place.run(&["--state-dir", "off"]), &["proxy", "admin"]);
+    chown(place.kubelet(), Some(SOMEBODY), None).unwrap();
+    let proxy = place.spawn(command);
+    proxy.ready().await;
+    proxy.stop().await;
+}
