@@ -71,6 +71,9 @@ pub struct Offer {
     pub alpha: Option<Arc<PodList>>,
     /// When those captures began.
     pub stamps: Stamps,
+    /// What tells the kubelet from others; `None` also as long as it had not settled after a restart, since what it is still to tell is
+    /// then in none of its replies.
+    pub server: Option<Arc<str>>,
 }
 
 /// What an earlier instance of this boot has left.
@@ -84,6 +87,8 @@ pub struct Saved {
     pub alpha: Option<Kept<Arc<PodList>>>,
     /// The same moments by the clock that they were saved by.
     pub stamps: Stamps,
+    /// The kubelet that they came from: while it is the same one, it has not restarted.
+    pub server: Option<Arc<str>>,
 }
 
 /// One reply that was kept.

@@ -46,6 +46,9 @@ pub(super) struct Body {
     /// That of `v1alpha1` List, where somebody asked for it.
     #[prost(bytes = "bytes", optional, tag = "5")]
     pub alpha: Option<Bytes>,
+    /// What tells the kubelet that they came from, where that is known and it had settled.
+    #[prost(string, optional, tag = "6")]
+    pub server: Option<String>,
 }
 
 /// When the captures began that brought this content last.
@@ -146,9 +149,16 @@ mod tests {
     fn saved() -> impl Strategy<Value = (Body, Stamps)> {
         let bytes = || prop::collection::vec(any::<u8>(), 0..200).prop_map(Bytes::from);
         let stamp = || any::<u64>().prop_map(Stamp::from_nanos);
-        let body = (".{0,40}", ".{0,40}", bytes(), prop::option::of(bytes()), prop::option::of(bytes()));
         let body =
-            body.prop_map(|(boot_id, upstream, list, allocatable, alpha)| Body { boot_id, upstream, list, allocatable, alpha });
+            (".{0,40}", ".{0,40}", bytes(), prop::option::of(bytes()), prop::option::of(bytes()), prop::option::of(".{0,9}"));
+        let body = body.prop_map(|(boot_id, upstream, list, allocatable, alpha, server)| Body {
+            boot_id,
+            upstream,
+            list,
+            allocatable,
+            alpha,
+            server,
+        });
         let stamps = (stamp(), stamp(), stamp()).prop_map(|(list, allocatable, alpha)| Stamps { list, allocatable, alpha });
         (body, stamps)
     }

@@ -140,7 +140,7 @@ impl Store {
             Some(message) => Some(Kept { content: Arc::new(PodList::build(&message)?), begun: begun(stamps.alpha)? }),
             None => None,
         };
-        Ok(Saved { list, allocatable, alpha, stamps })
+        Ok(Saved { list, allocatable, alpha, stamps, server: body.server.map(Arc::from) })
     }
 
     /// Writes a snapshot in the place of the one that is there.
@@ -152,6 +152,7 @@ impl Store {
             list: Bytes::copy_from_slice(offer.list.message()),
             allocatable: offer.allocatable.as_ref().map(|allocatable| Bytes::copy_from_slice(allocatable.message())),
             alpha: offer.alpha.as_ref().map(|alpha| Bytes::copy_from_slice(alpha.message())),
+            server: offer.server.as_deref().map(str::to_owned),
         };
         let (bytes, body_sum) = record::encode(&body, offer.stamps);
         match self.put(&bytes) {

@@ -33,7 +33,7 @@ fn offer(pod: &str, at: Stamp) -> Offer {
     let allocatable = v1::AllocatableResourcesResponse { cpu_ids: vec![1, 2], ..Default::default() };
     let allocatable = Arc::new(Allocatable::build(&allocatable.encode_to_vec()).unwrap());
     let stamps = Stamps { list: at, allocatable: seconds(at.as_nanos() / 1_000_000_000 - 1), alpha: Stamp::default() };
-    Offer { list: list(pod), allocatable: Some(allocatable), alpha: None, stamps }
+    Offer { list: list(pod), allocatable: Some(allocatable), alpha: None, stamps, server: Some("1:2:3".into()) }
 }
 
 impl Place {
@@ -80,7 +80,7 @@ fn what_was_saved_is_read_with_its_age() {
     assert_eq!(allocatable.content.message(), offered.allocatable.unwrap().message());
     assert_eq!(place.instant - allocatable.begun, Duration::from_secs(11));
     assert!(saved.alpha.is_none());
-    assert_eq!(saved.stamps, offered.stamps);
+    assert_eq!((saved.stamps, saved.server), (offered.stamps, offered.server));
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&place.dir()), mode(&place.file())), (0o700, 0o600));
     assert_eq!(fs::read_dir(place.dir()).unwrap().count(), 1, "nothing else is left there");

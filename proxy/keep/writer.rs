@@ -30,7 +30,7 @@ pub struct Writer {
 }
 
 /// What has been written, and when.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Last {
     content: Option<Content>,
     stamps: Stamps,
@@ -40,8 +40,14 @@ struct Last {
     not_before: Option<Instant>,
 }
 
-/// What tells one snapshot from another: digests.
-type Content = (u128, Option<u128>, Option<u128>);
+/// What tells one snapshot from another: digests, and whose they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Content {
+    list: u128,
+    allocatable: Option<u128>,
+    alpha: Option<u128>,
+    server: Option<Arc<str>>,
+}
 
 /// What is to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +137,7 @@ fn carry_out(store: &Mutex<Store>, step: Step, offer: &Offer) -> Result<bool, Wr
 impl Last {
     /// What is to be written of this, and when; `None`: all of it has been.
     fn next(&self, offer: &Offer) -> Option<(Step, Option<Instant>)> {
-        let (step, at) = if self.content != Some(content(offer)) {
+        let (step, at) = if self.content.as_ref() != Some(&Content::of(offer)) {
             (Step::Snapshot, self.snapshot_at.map(|at| at + SNAPSHOT_PAUSE))
         } else if self.stamps != offer.stamps {
             (Step::Age, self.age_at.map(|at| at + AGE_PAUSE))
@@ -146,13 +152,21 @@ impl Last {
         self.age_at = Some(now);
         self.not_before = None;
         if step == Step::Snapshot {
-            self.content = Some(content(offer));
+            self.content = Some(Content::of(offer));
             self.snapshot_at = Some(now);
         }
     }
 }
 
-fn content(offer: &Offer) -> Content {
-    let allocatable = offer.allocatable.as_ref().map(|allocatable| allocatable.digest());
-    (offer.list.digest(), allocatable, offer.alpha.as_ref().map(|alpha| alpha.digest()))
+// === impl Content ===
+
+impl Content {
+    fn of(offer: &Offer) -> Self {
+        Self {
+            list: offer.list.digest(),
+            allocatable: offer.allocatable.as_ref().map(|allocatable| allocatable.digest()),
+            alpha: offer.alpha.as_ref().map(|alpha| alpha.digest()),
+            server: offer.server.clone(),
+        }
+    }
 }

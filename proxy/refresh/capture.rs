@@ -54,6 +54,11 @@ impl Lane {
         self.connection = u64::MAX;
     }
 
+    /// The next reply comes over this connection, and from the server that what is published came from.
+    pub(super) const fn resume(&mut self, connection: u64) {
+        self.connection = connection;
+    }
+
     /// While pods are kept after a restart: looks whether they still live; what to publish where one does not.
     pub(super) async fn recheck(
         &mut self,

@@ -29,8 +29,11 @@ impl<U: Upstream> Refresher<U> {
         let taken = self.list.take(reply, connection, old, &config.kubepods, config.restart_settle).await;
         let (part, restarted) = taken.map_err(|error| self.malformed("List", &error))?;
         self.count_change(old.is_some_and(|old| Arc::ptr_eq(old, &part.content)));
-        if published.list.as_ref().is_some_and(Part::is_saved) {
-            tracing::info!(pods_kept = self.list.kept().len(), "the first reply is completed by what an earlier instance saved");
+        if restarted && published.list.as_ref().is_some_and(Part::is_saved) {
+            tracing::info!(
+                pods_kept = self.list.kept().len(),
+                "the kubelet may have restarted too: its reply is completed by what was saved"
+            );
         } else if restarted {
             self.shared.stats.restarts.add();
             tracing::info!(pods_kept = self.list.kept().len(), "the kubelet has restarted");

@@ -64,6 +64,8 @@ pub struct Refresher<U> {
     pub(super) keeper: Option<Keeper>,
     /// When the captures began that are published, by a clock that outlives us.
     pub(super) stamps: Stamps,
+    /// The server whose replies an earlier instance has saved, until the first connection.
+    pub(super) saved_server: Option<Arc<str>>,
 }
 
 /// What is to be done next.
@@ -104,6 +106,7 @@ impl<U: Upstream> Refresher<U> {
             grace: None,
             keeper: None,
             stamps: Stamps::default(),
+            saved_server: None,
         }
     }
 
@@ -197,6 +200,7 @@ impl<U: Upstream> Refresher<U> {
             return self.connection_failed(Step::Connecting, &failure);
         }
         self.went_well(Step::Connecting);
+        self.resume();
         if !self.take_budget(urgency).await {
             return;
         }

@@ -11,7 +11,7 @@ impl<U: Upstream> Refresher<U> {
     #[must_use]
     pub fn keeping(mut self, keeper: Option<Keeper>, saved: Option<Saved>) -> Self {
         self.keeper = keeper;
-        let Some(Saved { list, allocatable, alpha, stamps }) = saved else { return self };
+        let Some(Saved { list, allocatable, alpha, stamps, server }) = saved else { return self };
         self.list.presume_restart();
         if alpha.is_some() {
             self.alpha.presume_restart();
@@ -19,12 +19,26 @@ impl<U: Upstream> Refresher<U> {
         // As if it had been asked over a connection that is no more.
         self.allocatable_connection = u64::MAX;
         self.stamps = stamps;
+        self.saved_server = server;
         self.shared.publish(|view| {
             view.list = Some(part(list));
             view.allocatable = allocatable.map(|kept| part(kept).map(Ok));
             view.alpha = alpha.map(|kept| part(kept).map(Ok));
         });
         self
+    }
+
+    /// Where the kubelet of the first connection is the one that the saved replies came from, it has not restarted meanwhile: what it
+    /// does not tell now is gone, and nothing is to be completed.
+    pub(super) fn resume(&mut self) {
+        let Some(saved) = self.saved_server.take() else { return };
+        if self.upstream.server() != Some(saved) {
+            return;
+        }
+        let connection = self.upstream.connections();
+        self.list.resume(connection);
+        self.alpha.resume(connection);
+        self.allocatable_connection = connection;
     }
 
     /// Has what is published saved: after each capture.
@@ -39,7 +53,13 @@ impl<U: Upstream> Refresher<U> {
             allocatable: view.allocatable.as_ref().and_then(|part| part.content.as_ref().ok().cloned()),
             alpha: view.alpha.as_ref().and_then(|part| part.content.as_ref().ok().cloned()),
             stamps: self.stamps,
+            server: self.upstream.server().filter(|_| self.has_settled()),
         });
+    }
+
+    /// Whether the replies are whole without what was kept from before a restart.
+    const fn has_settled(&self) -> bool {
+        !self.list.keeps_pods() && !self.alpha.keeps_pods() && self.grace.is_none()
     }
 }
 

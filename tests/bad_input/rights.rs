@@ -166,6 +166,7 @@ async fn a_kubelet_of_another_user_is_named_with_what_to_do() {
     eventually("readiness says why", async || proxy.admin("/readyz").await.contains(&why)).await;
     // As that user it works.
     proxy.stop().await;
+    fs::remove_dir_all(place.path("admin")).unwrap();
     let command = as_somebody(&place, &place.run(&["--state-dir", "off"]), &["proxy", "admin"]);
     chown(place.kubelet(), Some(SOMEBODY), None).unwrap();
     let proxy = place.spawn(command);
