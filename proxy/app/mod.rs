@@ -118,6 +118,7 @@ impl App {
         let (mut terminate, mut interrupt) = (signals(SignalKind::terminate())?, signals(SignalKind::interrupt())?);
         let replace = self.config.serve.socket.replace;
         let grace = self.config.serve.serving.limits.grace;
+        let max_stale = self.config.refresh.max_stale;
         let stop = CancellationToken::new();
         // After the last call: some of those in flight wait for a capture.
         let refreshing_stop = CancellationToken::new();
@@ -159,12 +160,12 @@ impl App {
         let work = async {
             // In place of a living one only once it can be answered from; else at once, so that clients find it and wait there.
             if replace {
-                report::until_first_capture(&handle, &first_capture).await;
+                report::until_first_capture(&handle, &first_capture, max_stale).await;
             }
             serving.publish()?;
             published.open();
             tracing::info!(socket = %self.config.serve.socket.path.display(), "serving v1 and v1alpha1 PodResourcesLister");
-            report::until_first_capture(&handle, &first_capture).await;
+            report::until_first_capture(&handle, &first_capture, max_stale).await;
             first_capture.open();
             report::first_capture(&handle);
             serving.taken_over().await;

@@ -161,15 +161,17 @@ impl Reporter {
 }
 
 /// Waits for something to serve; meanwhile readiness says what keeps it from coming.
-pub(super) async fn until_first_capture(handle: &Handle, latch: &Latch) {
+pub(super) async fn until_first_capture(handle: &Handle, latch: &Latch, max_stale: Duration) {
     const LOOK: Duration = Duration::from_millis(100);
     loop {
         let error = handle.last_error().map(|error| format!(": {error}")).unwrap_or_default();
         let view = handle.view();
         let meanwhile = view.list.as_ref().filter(|list| list.is_saved()).map(|list| {
-            let age = Duration::from_secs(list.begun.elapsed().as_secs());
-            let age = humantime::format_duration(age);
+            let age = list.begun.elapsed();
+            let too_old = age > max_stale;
+            let age = humantime::format_duration(Duration::from_secs(age.as_secs()));
             match view.reach {
+                _ if too_old => format!("; what an earlier instance saved is too old to be given, {age}"),
                 Reach::Down { .. } => format!("; answers come from a snapshot that an earlier instance saved, {age} old"),
                 Reach::Up | Reach::Untried => format!("; a snapshot that an earlier instance saved is there, {age} old"),
             }

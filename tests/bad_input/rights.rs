@@ -21,7 +21,7 @@ fn is_root(test: &str) -> bool {
 
 /// These lines of every thread's status, the value once where all agree.
 fn of_threads(proxy: &Proxy, names: &[&str]) -> Vec<String> {
-    let tasks = fs::read_dir(format!("/proc/{}/task", proxy.pid())).unwrap();
+    let tasks = fs::read_dir(format!("/proc/{}/task", proxy.child.id())).unwrap();
     let statuses: Vec<String> = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("status")).unwrap()).collect();
     assert!(statuses.len() >= 4, "main, refresh, changes, admin, and who serves: {}", statuses.len());
     let value = |status: &str, name: &str| {

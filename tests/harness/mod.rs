@@ -29,7 +29,7 @@ pub(crate) struct Place(TempDir);
 
 /// A running proxy; killed when dropped.
 pub(crate) struct Proxy {
-    child: Child,
+    pub(crate) child: Child,
     log: PathBuf,
     admin: PathBuf,
 }
@@ -124,10 +124,6 @@ impl Proxy {
     /// All that was logged so far.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap()
-    }
-
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
