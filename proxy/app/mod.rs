@@ -6,6 +6,7 @@ mod report;
 mod watching;
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,8 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::change::{Epoch, KubeletDirs, KubeletDirsSource, Layout, Source, Sources, WatchError};
+use crate::change::{Epoch, Layout, Sources, Watched};
+use crate::config::ChangeSource;
 use crate::refresh::{self, Handle};
 use crate::rights::{self, Rights, RightsError};
 use crate::{admin, keep, serve};
@@ -27,6 +29,8 @@ const REFRESHER_BEAT: Duration = Duration::from_secs(5);
 pub struct Config {
     /// The kubelet's socket and root directory.
     pub kubelet: Layout,
+    /// What is to tell of changes.
+    pub change_sources: Vec<ChangeSource>,
     /// The largest reply taken from the kubelet, in bytes.
     pub max_reply: usize,
     /// When the kubelet is asked.
@@ -53,9 +57,6 @@ pub enum Error {
     /// The state directory.
     #[error(transparent)]
     State(#[from] keep::DirError),
-    /// inotify.
-    #[error(transparent)]
-    Watch(#[from] WatchError),
     /// Capabilities.
     #[error(transparent)]
     Rights(#[from] RightsError),
@@ -99,8 +100,8 @@ impl Config {
         let admin = self.admin.bind()?;
         let socket = serve::Server::bind(self.serve.clone())?;
         let keep = self.keep.open()?;
-        let dirs: Arc<dyn Source> = Arc::new(KubeletDirsSource(Arc::new(KubeletDirs::watch(&self.kubelet)?)));
-        let sources = Sources::new(vec![dirs]);
+        let watched = Watched { kubelet: self.kubelet.clone(), cgroup_root: self.refresh.kubepods.cgroup_root.clone() };
+        let sources = Sources::open(&self.change_sources, &watched);
         let epoch = sources.epoch();
         let (handle, channel) = refresh::channel(self.refresh.clone(), epoch.clone());
         let rights = rights::keep(sources.needs())?;
@@ -112,8 +113,9 @@ impl Config {
 // === impl App ===
 
 impl App {
-    /// Serves until SIGTERM, SIGINT or a takeover; then drains. `Ok`: it was asked to stop, or another instance has taken over.
-    pub async fn run(self, log_level: admin::LogLevel) -> Result<(), Error> {
+    /// Serves until SIGTERM, SIGINT or a takeover; then drains. `Ok`: it was asked to stop, or another instance has taken over. `at_work`
+    /// is called once, when there is something to serve, with the admin server's address.
+    pub async fn run(self, log_level: admin::LogLevel, at_work: impl FnOnce(Option<SocketAddr>)) -> Result<(), Error> {
         let signals = |kind| signal(kind).map_err(|source| Error::Part { part: "signal handling", source });
         let (mut terminate, mut interrupt) = (signals(SignalKind::terminate())?, signals(SignalKind::interrupt())?);
         let replace = self.config.serve.socket.replace;
@@ -165,10 +167,18 @@ impl App {
             serving.publish()?;
             published.open();
             tracing::info!(socket = %self.config.serve.socket.path.display(), "serving v1 and v1alpha1 PodResourcesLister");
-            report::until_first_capture(&handle, &first_capture, max_stale).await;
-            first_capture.open();
-            report::first_capture(&handle);
-            serving.taken_over().await;
+            let first = async {
+                report::until_first_capture(&handle, &first_capture, max_stale).await;
+                first_capture.open();
+                report::first_capture(&handle);
+                at_work(address);
+                std::future::pending::<()>().await;
+            };
+            // Another instance may come at any time, and the socket's file be removed.
+            tokio::select! {
+                () = serving.taken_over() => {}
+                () = first => {}
+            }
             Ok::<_, Error>("another instance has taken the socket over")
         };
         let ended = tokio::select! {
@@ -217,7 +227,7 @@ fn raise_descriptor_limit() {
 
 impl Config {
     /// Says once what matters.
-    fn announce(&self, admin: Option<std::net::SocketAddr>) {
+    fn announce(&self, admin: Option<SocketAddr>) {
         let admin = admin.map_or_else(|| "off".to_owned(), |address| address.to_string());
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),

@@ -88,6 +88,9 @@ settings! {
     STATE_DIR = "upstream.state_dir", "state-dir", "DIR", Text, Unset("/var/lib/podresources-proxy as root; else podresources-proxy in XDG_STATE_HOME, or off; off with --demo"),
         "Where the last good snapshot is kept over a restart, or off",
         "For this user alone (0700): never a directory that clients mount. It is made if it is missing.";
+    CHANGE_SOURCES = "upstream.change_sources", "change-sources", "LIST", Text, Is("ebpf,fanotify,kubepods,kubelet-dirs,pods-api,timer"),
+        "What is to tell of changes; those that cannot be had here are passed over",
+        "status says which of them work. docs/CHANGES.md says what each sees, needs and costs.";
     POD_LOGS_DIR = "upstream.pod_logs_dir", "pod-logs-dir", "DIR", Text, Is("/var/log/pods"),
         "The kubelet's directory of pod logs",
         "Its names tell which cgroup belongs to which pod.";
@@ -129,7 +132,7 @@ settings! {
         "By module, too: info,podresources_proxy::refresh=debug";
     DEMO = "demo", "demo", "BOOL", Switch, Is("false"),
         "Put a built-in node of 110 pods behind the proxy; needs no kubelet and no root",
-        "Sockets go under the user's runtime directory unless they are set.";
+        "Sockets go under the user's runtime directory unless they are set, a second demo's beside the first's.";
 }
 
 // === impl Setting ===

@@ -72,6 +72,11 @@ impl Lane {
         (self.kept().len() != kept).then(|| Part { content: keep_old_bytes(published, content), ..reply })
     }
 
+    /// The connection that the last reply came over; zero before the first.
+    pub(super) const fn connection(&self) -> u64 {
+        self.connection
+    }
+
     /// Whether pods are kept that the kubelet does not tell.
     pub(super) const fn keeps_pods(&self) -> bool {
         self.restart.is_some()

@@ -53,7 +53,8 @@ impl<U: Upstream> Refresher<U> {
             allocatable: view.allocatable.as_ref().and_then(|part| part.content.as_ref().ok().cloned()),
             alpha: view.alpha.as_ref().and_then(|part| part.content.as_ref().ok().cloned()),
             stamps: self.stamps,
-            server: self.upstream.server().filter(|_| self.has_settled()),
+            // A Get may have made another connection since.
+            server: self.upstream.server().filter(|_| self.has_settled() && self.list.connection() == self.upstream.connections()),
         });
     }
 

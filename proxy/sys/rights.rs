@@ -95,18 +95,17 @@ pub fn without_any<T>(work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// What to do where permission is denied on a path, if that is because it, or a directory that leads to it, is another user's: for the
-/// end of a message.
-pub fn denied_hint(path: &Path) -> String {
+/// What to do where permission is denied on a path, if that is because it, or a directory that leads to it, is another user's.
+pub fn denied_hint(path: &Path) -> Option<String> {
     let ours = geteuid().as_raw();
     let of = |path: &Path| fs::metadata(path).ok().map(|found| found.uid()).filter(|owner| *owner != ours && *owner != 0);
     // From the top: what is below a closed directory cannot be looked at.
     let ancestors: Vec<&Path> = path.ancestors().collect();
-    let foreign = ancestors.into_iter().rev().find_map(|path| of(path).map(|owner| (path, owner)));
-    foreign.map_or_else(String::new, |(path, owner)| {
-        let path = path.display();
-        format!("; {path} belongs to uid {owner}, and uid {ours} has no right here to pass by file permissions: run the proxy as uid {owner}")
-    })
+    let (path, owner) = ancestors.into_iter().rev().find_map(|path| of(path).map(|owner| (path, owner)))?;
+    let path = path.display();
+    Some(format!(
+        "{path} belongs to uid {owner}, and uid {ours} has no right here to pass by file permissions: run the proxy as uid {owner}"
+    ))
 }
 
 /// Whether that was allowed.

@@ -59,7 +59,7 @@ pub enum SocketError {
         ours: u32,
     },
     /// No right to.
-    #[error("no permission to {to} {path}; run as root or as the owner of the directory (giving a socket away needs CAP_CHOWN)", path = path.display())]
+    #[error("no permission to {to} {path}; run as root or as the owner of the directory (giving a socket away needs CAP_CHOWN, which is dropped when the socket has been made: to have it made anew, restart)", path = path.display())]
     NotPermitted {
         /// What was tried.
         to: Step,
