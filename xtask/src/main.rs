@@ -8,6 +8,7 @@ mod rules;
 mod shell;
 mod test;
 mod tidy;
+mod vm;
 
 use std::process::ExitCode;
 
@@ -23,6 +24,7 @@ enum Verb {
     Bench(bench::Args),
     #[command(subcommand)]
     Lab(lab::Verb),
+    Vm(vm::Args),
 }
 
 fn main() -> ExitCode {
@@ -39,5 +41,6 @@ fn run(verb: &Verb) -> Result<ExitCode> {
         Verb::Test(args) => test::run(args),
         Verb::Bench(args) => bench::run(args),
         Verb::Lab(verb) => lab::run(verb)?,
+        Verb::Vm(args) => vm::run(args)?,
     })
 }
