@@ -25,10 +25,26 @@ pub struct Job {
     pub identity: Identity,
     /// Which cgroup hierarchies it sees.
     pub cgroups: Cgroups,
+    /// The machine as it was ordered, for a program that wants to know.
+    pub machine: Machine,
     /// The device for the program's output and the last line; the console is the kernel's alone.
     pub port: PathBuf,
     /// Begins the last line. Nobody in the guest can know it before.
     pub seal: String,
+}
+
+/// The machine as it was ordered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// Such as `6.1`.
+    pub kernel: String,
+    /// CPUs of the whole machine.
+    pub cpus: u32,
+    /// NUMA nodes, each with as many CPUs as the others.
+    pub nodes: u32,
+    /// Whether the kernel refuses to be looked into.
+    pub lockdown: bool,
 }
 
 /// The cgroup hierarchies below `/sys/fs/cgroup`.

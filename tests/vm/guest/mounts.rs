@@ -61,7 +61,10 @@ pub(crate) fn cgroups(which: Cgroups) -> Result<()> {
     }
     mount("tmpfs", CGROUP, "mode=0755")?;
     for controller in controllers(&fs::read_to_string("/proc/cgroups")?) {
-        mount("cgroup", &format!("{CGROUP}/{controller}"), &controller)?;
+        // Newer kernels may know one in the unified hierarchy alone.
+        if let Err(error) = mount("cgroup", &format!("{CGROUP}/{controller}"), &controller) {
+            eprintln!("vm-init: {error:#}");
+        }
     }
     mount("cgroup", &format!("{CGROUP}/systemd"), "none,name=systemd")?;
     if which == Cgroups::Hybrid {

@@ -22,9 +22,9 @@ pub(crate) fn init(arch: Arch) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// The test target `name` of the root package.
-pub(crate) fn test(arch: Arch, name: &str) -> Result<Test> {
-    let built = cargo(arch, &["test", "--no-run", "--test", name])?;
+/// The test target `name` of a package.
+pub(crate) fn test(arch: Arch, package: &str, name: &str) -> Result<Test> {
+    let built = cargo(arch, &["test", "--no-run", "--package", package, "--test", name])?;
     let (tests, beside): (Vec<_>, Vec<_>) = built.into_iter().partition(|(kind, _)| kind == "test");
     let Some((_, program)) = tests.into_iter().next() else { bail!("cargo built no test target `{name}`") };
     Ok(Test { program, beside: beside.into_iter().map(|(_, path)| path).collect() })

@@ -34,6 +34,9 @@ pub(crate) struct Args {
     /// Build this test target statically and run it, in place of a program
     #[arg(long, value_name = "TARGET")]
     test: Option<String>,
+    /// The package that has it
+    #[arg(long, default_value = "podresources-proxy", requires = "test")]
+    package: String,
     /// Boot with lockdown=confidentiality: the kernel refuses all tracing
     #[arg(long)]
     lockdown: bool,
@@ -115,7 +118,7 @@ fn program(args: &Args) -> Result<Cargo> {
     let root = shell::root();
     let (program, arguments, mut files) = match (&args.test, args.words.split_first()) {
         (Some(test), _) => {
-            let built = build::test(args.arch, test)?;
+            let built = build::test(args.arch, &args.package, test)?;
             // One process and its output: nothing is gained by hiding what a passing test says.
             let arguments = std::iter::once("--nocapture".to_owned()).chain(args.words.iter().cloned()).collect();
             (built.program, arguments, built.beside)
@@ -148,6 +151,12 @@ fn boot(args: &Args, cargo: &Cargo, kernel: &kernel::Kernel, identity: &Identity
         folder: cargo.folder.clone(),
         identity: identity.clone(),
         cgroups: args.cgroups,
+        machine: vm_guest::Machine {
+            kernel: kernel.version.to_string(),
+            cpus: args.cpus,
+            nodes: args.numa,
+            lockdown: args.lockdown,
+        },
         port: args.arch.port().into(),
         seal: seal()?,
     };
