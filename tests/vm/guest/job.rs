@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 /// Where the guest finds its job.
 pub const JOB: &str = "/job.json";
 
+/// A file system of its own for what the program writes. The kubelet asks for its folder's file system, and does not know the first root.
+pub const SCRATCH: &str = "/scratch";
+
 /// One program to run, and the world to run it in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -27,6 +30,8 @@ pub struct Job {
     pub cgroups: Cgroups,
     /// The machine as it was ordered, for a program that wants to know.
     pub machine: Machine,
+    /// Kernel modules to load before, as files of the guest.
+    pub modules: Vec<PathBuf>,
     /// The device for the program's output and the last line; the console is the kernel's alone.
     pub port: PathBuf,
     /// Begins the last line. Nobody in the guest can know it before.

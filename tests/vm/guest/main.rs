@@ -10,9 +10,9 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, WaitOptions, WaitStatus, wait};
-use rustix::system::{RebootCommand, reboot};
+use rustix::system::{RebootCommand, finit_module, reboot};
 use rustix::termios::{OptionalActions, tcdrain, tcgetattr, tcsetattr};
 use vm_guest::{End, JOB, Job};
 
@@ -46,6 +46,8 @@ fn open(path: &Path) -> Result<File> {
 
 fn run(job: &Job, port: &File) -> Result<End> {
     mounts::cgroups(job.cgroups)?;
+    job.modules.iter().try_for_each(|path| load(path))?;
+    loopback()?;
     let mut command = Command::new(&job.program);
     command.args(&job.arguments).env_clear().envs(&job.environment).current_dir(&job.folder);
     command.stdin(Stdio::null()).stdout(port.try_clone()?).stderr(port.try_clone()?);
@@ -56,6 +58,20 @@ fn run(job: &Job, port: &File) -> Result<End> {
     let child = command.spawn().with_context(|| format!("cannot run {}", job.program.display()))?;
     rights::take_back()?;
     Ok(wait_for(Pid::from_child(&child))?)
+}
+
+fn load(module: &Path) -> Result<()> {
+    let file = File::open(module).with_context(|| format!("cannot open {}", module.display()))?;
+    finit_module(&file, c"", 0).with_context(|| format!("cannot load {}", module.display()))
+}
+
+/// A kernel's loopback interface is down until someone says otherwise.
+fn loopback() -> Result<()> {
+    let status = Command::new("/bin/busybox").args(["ip", "link", "set", "lo", "up"]).status().context("cannot run busybox")?;
+    if !status.success() {
+        bail!("the loopback interface stays down: busybox ended with {status}");
+    }
+    Ok(())
 }
 
 /// Waits for the program, and meanwhile for every orphan: nobody else does.

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use rustix::mount::{MountFlags, mount as mount_at, mount_bind, mount_move};
-use vm_guest::Cgroups;
+use vm_guest::{Cgroups, SCRATCH};
 
 const CGROUP: &str = "/sys/fs/cgroup";
 
@@ -27,7 +27,7 @@ pub(crate) fn machine() -> Result<()> {
     mount("sysfs", "/sys", "")?;
     mount("devtmpfs", "/dev", "")?;
     mount("devpts", "/dev/pts", "ptmxmode=0666")?;
-    for (at, options) in [("/dev/shm", "mode=1777"), ("/run", "mode=0755")] {
+    for (at, options) in [("/dev/shm", "mode=1777"), ("/run", "mode=0755"), (SCRATCH, "mode=1777")] {
         mount("tmpfs", at, options)?;
     }
     for (kind, at) in [

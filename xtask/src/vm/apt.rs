@@ -47,16 +47,22 @@ impl Suite {
         found.map(str::to_owned).with_context(|| format!("{metapackage} of Debian {} depends on nothing", self.name))
     }
 
-    /// Fetches this package alone, and unpacks it into `into`.
-    pub(crate) fn unpack(&self, package: &str, into: &Path) -> Result<()> {
+    /// Fetches this package alone.
+    pub(crate) fn alone(&self, package: &str) -> Result<PathBuf> {
         let downloads = self.folder.join("downloads");
         fs::create_dir_all(&downloads)?;
         shell::run(self.command("apt-get").args(["--quiet", "--quiet", "download", package]).current_dir(&downloads))?;
         let start = format!("{package}_");
-        let archive = files(&downloads)?.into_iter().find(|path| named(path).starts_with(&start));
-        let archive = archive.with_context(|| format!("apt-get download left no {package} in {}", downloads.display()))?;
-        unpack(&archive, into)?;
-        fs::remove_file(&archive).with_context(|| format!("cannot remove {}", archive.display()))
+        let archive = archives(&downloads)?.into_iter().find(|path| named(path).starts_with(&start));
+        archive.with_context(|| format!("apt-get download left no {package} in {}", downloads.display()))
+    }
+
+    /// Fetches the packages and everything that they depend on.
+    pub(crate) fn with_dependencies(&self, packages: &[&str]) -> Result<Vec<PathBuf>> {
+        let mut command = self.command("apt-get");
+        command.args(["-o", "APT::Install-Recommends=false", "-o", "Debug::NoLocking=true", "--quiet", "--quiet", "--yes"]);
+        shell::run(command.args(["--download-only", "install"]).args(packages))?;
+        archives(&self.folder.join("cache/archives"))
     }
 
     fn command(&self, program: &str) -> Command {
@@ -78,13 +84,10 @@ impl Suite {
     }
 }
 
-fn unpack(archive: &Path, into: &Path) -> Result<()> {
-    shell::run(Command::new("dpkg-deb").arg("--extract").arg(archive).arg(into))
-}
-
-fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+fn archives(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
-    entries.map(|entry| Ok(entry?.path())).collect()
+    let paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    Ok(paths.into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "deb")).collect())
 }
 
 fn named(path: &Path) -> String {

@@ -28,19 +28,19 @@ impl Initramfs {
         Ok(archive)
     }
 
-    /// A file or a folder with all that is in it, at the same place.
-    pub(crate) fn tree(&mut self, path: &Path) -> Result<()> {
-        let metadata = path.symlink_metadata().with_context(|| format!("cannot read {}", path.display()))?;
+    /// The file or folder `from` with all that is in it, at `at`.
+    pub(crate) fn tree(&mut self, at: &Path, from: &Path) -> Result<()> {
+        let metadata = from.symlink_metadata().with_context(|| format!("cannot read {}", from.display()))?;
         if metadata.is_symlink() {
-            let target = fs::read_link(path)?;
-            return self.link(path, &target);
+            return self.link(at, &fs::read_link(from)?);
         }
         if metadata.is_file() {
-            return self.file(path, path);
+            return self.file(at, from);
         }
-        self.folder(path)?;
-        for entry in fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))? {
-            self.tree(&entry?.path())?;
+        self.folder(at)?;
+        for entry in fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
+            let entry = entry?;
+            self.tree(&at.join(entry.file_name()), &entry.path())?;
         }
         Ok(())
     }

@@ -1,12 +1,14 @@
-//! The kernels: Debian's cloud images, fetched once and kept in `target/vm/kernel`.
+//! The kernels: Debian's cloud images, fetched once and kept in `target/vm`.
 
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 
 use super::apt::Suite;
+use super::root;
 use crate::shell;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -38,31 +40,46 @@ pub(crate) struct Kernel {
     /// Its own full name, such as `6.1.0-50-cloud-amd64`.
     pub(crate) name: String,
     pub(crate) image: PathBuf,
+    /// The overlay file system, a module in Debian's kernels.
+    pub(crate) overlay: PathBuf,
 }
 
 /// From the cache, or from Debian.
 pub(crate) fn fetch(version: Version, arch: Arch) -> Result<Kernel> {
-    let folder = shell::target().join("vm").join("kernel");
-    let home = folder.join(format!("{version}-{arch}"));
-    if !home.exists() {
-        fs::create_dir_all(&folder)?;
+    let home = root::kept(&format!("kernel-{version}-{arch}"), |folder| {
         let suite = Suite::open(version.suite(), arch.debian())?;
-        let package = suite.stands_for(&format!("linux-image-cloud-{}", arch.debian()))?;
-        // A half unpacked kernel must not be taken for a whole one: the name comes last.
-        let unpacked = tempfile::Builder::new().prefix("new-").tempdir_in(&folder)?;
-        suite.unpack(&package, unpacked.path())?;
-        fs::rename(unpacked.path(), &home).with_context(|| format!("cannot create {}", home.display()))?;
-    }
-    let image = image(&home.join("boot"))?;
+        let archive = suite.alone(&suite.stands_for(&format!("linux-image-cloud-{}", arch.debian()))?)?;
+        root::unpack(&archive, folder, &["--wildcards", "./boot/vmlinuz-*", "*/overlay.ko*"])?;
+        uncompress_modules(folder)
+    })?;
+    let image = find(&home, "vmlinuz-")?;
     let name = image.file_name().unwrap_or_default().to_string_lossy().trim_start_matches("vmlinuz-").to_owned();
-    Ok(Kernel { version, name, image })
+    Ok(Kernel { version, name, image, overlay: find(&home, "overlay.ko")? })
 }
 
-fn image(boot: &Path) -> Result<PathBuf> {
-    let entries = fs::read_dir(boot).with_context(|| format!("cannot read {}", boot.display()))?;
-    let mut paths = entries.flatten().map(|entry| entry.path());
-    let image = paths.find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-")));
-    image.with_context(|| format!("no vmlinuz in {}: remove the folder to fetch the kernel anew", boot.display()))
+/// Trixie's modules are compressed; the guest takes them as they are in memory.
+fn uncompress_modules(folder: &Path) -> Result<()> {
+    let module = find(folder, "overlay.ko")?;
+    if module.extension().is_some_and(|extension| extension == "xz") {
+        shell::run(Command::new("xz").arg("--decompress").arg(module))?;
+    }
+    Ok(())
+}
+
+/// The only file below whose name starts so.
+fn find(folder: &Path, start: &str) -> Result<PathBuf> {
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                folders.push(entry.path());
+            } else if entry.file_name().to_string_lossy().starts_with(start) {
+                return Ok(entry.path());
+            }
+        }
+    }
+    bail!("no {start} in {}: remove that folder to fetch the kernel anew", folder.display())
 }
 
 // === impl Version ===

@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use bytesize::ByteSize;
 use vm_guest::End;
 
-use super::kernel::Arch;
+use super::kernel::{Arch, Version};
 
 /// How much of the console is shown when something went wrong.
 const CONSOLE_LINES: usize = 40;
@@ -24,7 +24,7 @@ pub(crate) struct Machine<'a> {
     pub(crate) arch: Arch,
     pub(crate) cpus: u32,
     pub(crate) memory: ByteSize,
-    pub(crate) numa: u32,
+    pub(crate) nodes: u32,
     pub(crate) lockdown: bool,
     pub(crate) timeout: Duration,
     /// Where the console's log is kept.
@@ -46,6 +46,11 @@ impl Machine<'_> {
         drop(emulator.kill());
         emulator.wait().context("cannot wait for the emulator")?;
         end.map_err(|error| with_console(error, &fs::read(&console).unwrap_or_default()))
+    }
+
+    /// As the job tells it to the guest.
+    pub(crate) fn ordered(&self, kernel: Version) -> vm_guest::Machine {
+        vm_guest::Machine { kernel: kernel.to_string(), cpus: self.cpus, nodes: self.nodes, lockdown: self.lockdown }
     }
 
     fn follow(&self, emulator: &mut Child, seal: &str) -> Result<End> {
@@ -83,7 +88,7 @@ impl Machine<'_> {
             // Not `max`: its address size is too new for 5.10.
             Arch::Aarch64 => add(&["-machine", "virt,gic-version=3", "-cpu", "cortex-a72"]),
         }
-        for argument in topology(self.cpus, self.memory, self.numa)? {
+        for argument in topology(self.cpus, self.memory, self.nodes)? {
             add(&[&argument]);
         }
         let console = console.to_str().context("the console's path is not UTF-8")?;
@@ -105,15 +110,15 @@ impl Machine<'_> {
 }
 
 /// CPUs and memory, evenly on the NUMA nodes, each a socket of its own.
-fn topology(cpus: u32, memory: ByteSize, numa: u32) -> Result<Vec<String>> {
+fn topology(cpus: u32, memory: ByteSize, nodes: u32) -> Result<Vec<String>> {
     let mebibytes = memory.as_u64() >> 20;
-    if numa == 0 || cpus == 0 || !cpus.is_multiple_of(numa) || !mebibytes.is_multiple_of(numa.into()) {
-        bail!("{cpus} CPUs and {mebibytes} MiB cannot be split evenly on {numa} NUMA nodes");
+    if nodes == 0 || cpus == 0 || !cpus.is_multiple_of(nodes) || !mebibytes.is_multiple_of(nodes.into()) {
+        bail!("{cpus} CPUs and {mebibytes} MiB cannot be split evenly on {nodes} NUMA nodes");
     }
-    let (each, size) = (cpus / numa, mebibytes / u64::from(numa));
+    let (each, size) = (cpus / nodes, mebibytes / u64::from(nodes));
     let mut words =
-        vec!["-smp".to_owned(), format!("{cpus},sockets={numa},cores={each},threads=1"), "-m".to_owned(), mebibytes.to_string()];
-    for node in 0..numa {
+        vec!["-smp".to_owned(), format!("{cpus},sockets={nodes},cores={each},threads=1"), "-m".to_owned(), mebibytes.to_string()];
+    for node in 0..nodes {
         let (first, last) = (node * each, (node + 1) * each - 1);
         words.extend(["-object".to_owned(), format!("memory-backend-ram,id=memory{node},size={size}M")]);
         words.extend(["-numa".to_owned(), format!("node,nodeid={node},cpus={first}-{last},memdev=memory{node}")]);

@@ -6,6 +6,7 @@ mod build;
 mod initramfs;
 mod kernel;
 mod machine;
+mod root;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,8 +21,13 @@ use vm_guest::{Cgroups, End, Identity, Job};
 use crate::means::Means;
 use crate::{means, shell};
 use initramfs::Initramfs;
-use kernel::{Arch, Version};
+use kernel::{Arch, Kernel, Version};
 use machine::Machine;
+
+/// The overlay file system's module, in the guest.
+const OVERLAY: &str = "/overlay.ko";
+/// What `tests/lab/node` takes from LAB_BIN.
+const NODE_PROGRAMS: [&str; 2] = ["kubelet", "deviceplugin"];
 
 /// A program of the project in a virtual machine, on each kernel asked for
 #[derive(clap::Args)]
@@ -40,13 +46,17 @@ pub(crate) struct Args {
     /// Boot with lockdown=confidentiality: the kernel refuses all tracing
     #[arg(long)]
     lockdown: bool,
-    /// NUMA nodes; CPUs and memory are split evenly
-    #[arg(long, value_name = "NODES", default_value_t = 1)]
-    numa: u32,
+    /// A node for a real kubelet: containerd, `tests/lab`, and the programs of this folder, which the environment calls LAB_BIN
+    #[arg(long, value_name = "FOLDER")]
+    kubelet: Option<PathBuf>,
+    /// NUMA nodes, CPUs and memory being split evenly [default: 1, with --kubelet 2]
+    #[arg(long, value_name = "NODES")]
+    numa: Option<u32>,
     #[arg(long, default_value_t = 4)]
     cpus: u32,
-    #[arg(long, default_value = "2GiB", value_name = "SIZE")]
-    memory: ByteSize,
+    /// [default: 2 GiB, with --kubelet 4 GiB]
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<ByteSize>,
     /// Cgroup hierarchies below /sys/fs/cgroup: v1, v2 or hybrid
     #[arg(long, default_value = "v2", value_parser = cgroups)]
     cgroups: Cgroups,
@@ -101,21 +111,21 @@ pub(crate) fn needs(arch: Arch) -> Vec<Means> {
         Arch::X86_64 => (means::QEMU_X86_64, means::MUSL_X86_64),
         Arch::Aarch64 => (means::QEMU_AARCH64, means::MUSL_AARCH64),
     };
-    vec![qemu, target, means::APT, means::DPKG, means::SETPRIV]
+    vec![qemu, target, means::APT, means::DPKG, means::SETPRIV, means::XZ]
 }
 
 /// What is to be run, and the files that it takes in the guest.
 struct Cargo {
     program: PathBuf,
     arguments: Vec<String>,
-    folder: PathBuf,
     init: PathBuf,
+    /// The folder with the kubelet's programs.
+    kubelet: Option<PathBuf>,
     files: Vec<PathBuf>,
 }
 
 fn program(args: &Args) -> Result<Cargo> {
     let init = build::init(args.arch)?;
-    let root = shell::root();
     let (program, arguments, mut files) = match (&args.test, args.words.split_first()) {
         (Some(test), _) => {
             let built = build::test(args.arch, &args.package, test)?;
@@ -133,52 +143,69 @@ fn program(args: &Args) -> Result<Cargo> {
     for path in &args.with {
         files.push(std::path::absolute(path)?);
     }
-    Ok(Cargo { program, arguments, folder: root, init, files })
+    let kubelet = args.kubelet.as_ref().map(std::path::absolute).transpose()?;
+    if kubelet.is_some() {
+        files.push(shell::root().join("tests/lab"));
+        files.push(shell::root().join("tests/vm"));
+    }
+    Ok(Cargo { program, arguments, init, kubelet, files })
 }
 
-fn boot(args: &Args, cargo: &Cargo, kernel: &kernel::Kernel, identity: &Identity) -> Result<End> {
+fn boot(args: &Args, cargo: &Cargo, kernel: &Kernel, identity: &Identity) -> Result<End> {
     let folder = shell::target().join("vm").join("run");
     std::fs::create_dir_all(&folder)?;
     let folder = tempfile::Builder::new().prefix("vm-").tempdir_in(folder)?;
-    let environment = BTreeMap::from([
-        ("PATH".to_owned(), "/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),
-        ("PODRESOURCES_VM".to_owned(), format!("{} {}", args.arch, kernel.version)),
-    ]);
-    let job = Job {
-        program: cargo.program.clone(),
-        arguments: cargo.arguments.clone(),
-        environment: environment.into_iter().chain(args.environment.iter().cloned()).collect(),
-        folder: cargo.folder.clone(),
-        identity: identity.clone(),
-        cgroups: args.cgroups,
-        machine: vm_guest::Machine {
-            kernel: kernel.version.to_string(),
-            cpus: args.cpus,
-            nodes: args.numa,
-            lockdown: args.lockdown,
-        },
-        port: args.arch.port().into(),
-        seal: seal()?,
-    };
-    let initramfs = folder.path().join("initramfs");
-    let mut archive = Initramfs::create(&initramfs)?;
-    archive.folder(&cargo.folder)?;
-    archive.file(Path::new("/init"), &cargo.init)?;
-    archive.text(Path::new(vm_guest::JOB), &job.to_text()?)?;
-    for path in &cargo.files {
-        archive.tree(path)?;
-    }
-    archive.finish()?;
     let machine = Machine {
         arch: args.arch,
         cpus: args.cpus,
-        memory: args.memory,
-        numa: args.numa,
+        memory: args.memory.unwrap_or(ByteSize::gib(if args.kubelet.is_some() { 4 } else { 2 })),
+        nodes: args.numa.unwrap_or(if args.kubelet.is_some() { 2 } else { 1 }),
         lockdown: args.lockdown,
         timeout: args.timeout,
         folder: folder.path(),
     };
+    let always = [("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"), ("HOME", "/"), ("TMPDIR", vm_guest::SCRATCH)];
+    let mut environment: BTreeMap<_, _> = always.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    if let Some(kubelet) = &cargo.kubelet {
+        environment.insert("LAB_BIN".to_owned(), kubelet.display().to_string());
+    }
+    environment.extend(args.environment.iter().cloned());
+    let job = Job {
+        program: cargo.program.clone(),
+        arguments: cargo.arguments.clone(),
+        environment,
+        folder: shell::root(),
+        identity: identity.clone(),
+        cgroups: args.cgroups,
+        machine: machine.ordered(kernel.version),
+        modules: cargo.kubelet.iter().map(|_| OVERLAY.into()).collect(),
+        port: args.arch.port().into(),
+        seal: seal()?,
+    };
+    let initramfs = folder.path().join("initramfs");
+    pack(args.arch, cargo, kernel, &job, &initramfs)?;
     machine.run(&kernel.image, &initramfs, &job.seal)
+}
+
+fn pack(arch: Arch, cargo: &Cargo, kernel: &Kernel, job: &Job, into: &Path) -> Result<()> {
+    let mut archive = Initramfs::create(into)?;
+    archive.file(Path::new("/init"), &cargo.init)?;
+    archive.text(Path::new(vm_guest::JOB), &job.to_text()?)?;
+    if let Some(kubelet) = &cargo.kubelet {
+        archive.tree(Path::new("/"), &root::node(arch)?)?;
+        archive.file(Path::new(OVERLAY), &kernel.overlay)?;
+        for name in NODE_PROGRAMS {
+            archive.file(&kubelet.join(name), &kubelet.join(name))?;
+        }
+    } else {
+        archive.tree(Path::new("/"), &root::small(arch)?)?;
+    }
+    archive.folder(&job.folder)?;
+    for path in &cargo.files {
+        // A link's target would not be there.
+        archive.tree(path, &path.canonicalize().with_context(|| format!("cannot find {}", path.display()))?)?;
+    }
+    archive.finish()
 }
 
 /// A word that nobody in the guest can know before the job is read.
