@@ -5,17 +5,19 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 
 use super::epoch::{Epoch, Kind, Queue};
+use super::source::{PartReport, Sees, Source, State};
 
 /// Files in the kubelet's root directory whose replacement says that an allocation changed. The kubelet writes each to a temporary
 /// name (with a leading dot) and renames it.
@@ -38,10 +40,10 @@ pub struct Layout {
 pub enum WatchError {
     /// No inotify instance to be had.
     #[error("cannot make an inotify instance ({0}): raise fs.inotify.max_user_instances")]
-    Init(#[source] std::io::Error),
+    Init(#[source] io::Error),
     /// The descriptor could not be duplicated.
     #[error("cannot duplicate the inotify descriptor: {0}")]
-    Duplicate(#[source] std::io::Error),
+    Duplicate(#[source] io::Error),
 }
 
 /// What a directory is watched for.
@@ -143,6 +145,45 @@ impl KubeletDirs {
 impl AsFd for KubeletDirs {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+/// Has inotify events of the kubelet's directories counted.
+#[derive(Debug)]
+pub struct KubeletDirsSource(pub Arc<KubeletDirs>);
+
+impl Source for KubeletDirsSource {
+    fn name(&self) -> &'static str {
+        "kubelet-dirs"
+    }
+
+    fn parts(&self) -> Vec<PartReport> {
+        let missing = self.0.missing();
+        let state = if missing.is_empty() {
+            State::Attached
+        } else {
+            let missing: Vec<String> = missing.iter().map(|path| path.display().to_string()).collect();
+            let error = self.0.last_error().map(|error| format!(" ({error})")).unwrap_or_default();
+            State::Absent { why: format!("waits for {}{error}", missing.join(", ")) }
+        };
+        vec![PartReport { name: "directories".to_owned(), state, events: 0, losses: 0 }]
+    }
+
+    fn sees(&self) -> Sees {
+        Sees::KUBELET
+    }
+
+    fn queue(&self) -> Option<Arc<dyn Queue>> {
+        let queue: Arc<dyn Queue> = self.0.clone();
+        Some(queue)
+    }
+
+    fn wake(&self) -> io::Result<Option<OwnedFd>> {
+        self.0.descriptor().map(Some).map_err(io::Error::other)
+    }
+
+    fn mend(&self, epoch: &Epoch) {
+        self.0.mend(epoch);
     }
 }
 

@@ -1,7 +1,6 @@
 //! Real directories, real inotify.
 
 use std::fs;
-use std::sync::Arc;
 
 use tempfile::TempDir;
 

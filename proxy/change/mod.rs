@@ -5,6 +5,12 @@
 
 mod epoch;
 mod kubelet_dirs;
+mod source;
+mod sources;
+mod word;
 
-pub use epoch::{Epoch, Kind, Queue};
-pub use kubelet_dirs::{KubeletDirs, Layout, WatchError};
+pub use epoch::{Epoch, Kind, Queue, TooManyWords};
+pub use kubelet_dirs::{KubeletDirs, KubeletDirsSource, Layout, WatchError};
+pub use source::{PartReport, Sees, Source, State};
+pub use sources::{Report, Sources};
+pub use word::Words;
