@@ -3,6 +3,8 @@
 //! Every source moves the same [`Epoch`]; a request compares one number. What a change was about (the [`Kind`]) only saves work
 //! upstream and feeds the logs: freshness rests on the number alone.
 
+#[cfg(feature = "ebpf")]
+pub mod ebpf;
 mod epoch;
 mod kubelet_dirs;
 mod source;

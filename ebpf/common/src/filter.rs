@@ -137,7 +137,29 @@ impl Filter {
         prefixes: [Prefix::NONE; ROOTS],
         directories: [Directory { inode: 0, device: 0, role: 0 }; DIRECTORIES],
     };
+
+    /// The filter as the words that a mapping takes, one after the other.
+    #[must_use]
+    pub fn words(&self) -> &[u64] {
+        // SAFETY: the type is a whole number of aligned words of plain integers, without padding.
+        unsafe { core::slice::from_raw_parts(core::ptr::from_ref(self).cast(), size_of::<Self>() / 8) }
+    }
 }
+
+// === impl Filters ===
+
+impl Filters {
+    /// Index of [`Filters::active`] among the words of the mapping.
+    pub const ACTIVE: usize = 0;
+
+    /// Index of a bank's first word.
+    #[must_use]
+    pub const fn bank(bank: usize) -> usize {
+        1 + bank * (size_of::<Filter>() / 8)
+    }
+}
+
+const _: () = assert!(core::mem::offset_of!(Filters, banks) == 8 * Filters::bank(0) && size_of::<Filter>() % 8 == 0);
 
 #[cfg(test)]
 mod tests {
@@ -159,6 +181,23 @@ mod tests {
         assert!(!matches(&prefix, "/kubelet.slice"));
         assert!(!matches(&prefix, "/"));
         assert!(!matches(&Prefix::NONE, "/"));
+    }
+
+    #[test]
+    fn a_filter_is_the_same_as_words() {
+        let mut filter = Filter::NOTHING;
+        filter.late_seen = 3;
+        filter.hierarchies = [0, 4];
+        filter.directories[DIRECTORIES - 1] = Directory { inode: 9, device: 8, role: 2 };
+        let words = filter.words();
+        assert_eq!(words[0], 3);
+        assert_eq!(words[1].to_ne_bytes(), {
+            let mut b = [0; 8];
+            b[4] = 4;
+            b
+        });
+        assert_eq!(words[words.len() - 2], 9);
+        assert_eq!(words.len() * 8, size_of::<Filter>());
     }
 
     #[test]

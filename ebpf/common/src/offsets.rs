@@ -63,3 +63,37 @@ pub struct TracepointOffsets {
 
 const _: () = assert!(size_of::<Offsets>() == 80 && align_of::<Offsets>() == 4);
 const _: () = assert!(size_of::<TracepointOffsets>() == 16);
+
+// === impl Offsets ===
+
+impl Offsets {
+    /// The offsets as the integers that they are, in their order.
+    #[must_use]
+    pub fn integers(&self) -> &[u32] {
+        // SAFETY: twenty integers, without padding.
+        unsafe { core::slice::from_raw_parts(core::ptr::from_ref(self).cast(), size_of::<Self>() / 4) }
+    }
+}
+
+// === impl TracepointOffsets ===
+
+impl TracepointOffsets {
+    /// The offsets as the integers that they are, in their order.
+    #[must_use]
+    pub fn integers(&self) -> &[u32] {
+        // SAFETY: four integers, without padding.
+        unsafe { core::slice::from_raw_parts(core::ptr::from_ref(self).cast(), size_of::<Self>() / 4) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_are_the_same_as_integers() {
+        let offsets = Offsets { file_kn: 1, superblock_device: 20, ..Offsets::default() };
+        assert_eq!((offsets.integers()[0], offsets.integers()[19], offsets.integers().len()), (1, 20, 20));
+        assert_eq!(TracepointOffsets { hierarchy: 1, id: 2, path: 3, known: 4 }.integers(), [1, 2, 3, 4]);
+    }
+}

@@ -60,12 +60,42 @@ pub struct Record {
 
 const _: () = assert!(size_of::<Record>() == 48 + PATH_BYTES + TEXT_BYTES && align_of::<Record>() == 8);
 
+// === impl Record ===
+
+impl Record {
+    /// The record in these bytes, which come from the ring buffer. `None` where there are too few.
+    #[must_use]
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        if bytes.len() < size_of::<Self>() {
+            return None;
+        }
+        // SAFETY: there are enough bytes, any of them are a valid record, and nothing is said about their alignment.
+        Some(unsafe { bytes.as_ptr().cast::<Self>().read_unaligned() })
+    }
+
+    /// The path's bytes, without the last NUL.
+    #[must_use]
+    pub fn path(&self) -> &[u8] {
+        until_nul(&self.path, self.path_len)
+    }
+
+    /// The text's bytes, without the NUL.
+    #[must_use]
+    pub fn text(&self) -> &[u8] {
+        until_nul(&self.text, self.text_len)
+    }
+}
+
+fn until_nul(bytes: &[u8], length: u32) -> &[u8] {
+    let end = (length as usize).min(bytes.len()).saturating_sub(1);
+    &bytes[..end]
+}
+
 // === impl Kind ===
 
 impl Kind {
     /// Every kind, in the order of its number.
-    pub const ALL: [Self; 7] =
-        [Self::Mkdir, Self::Rmdir, Self::Release, Self::Attach, Self::Populated, Self::Cpuset, Self::Rename];
+    pub const ALL: [Self; 7] = [Self::Mkdir, Self::Rmdir, Self::Release, Self::Attach, Self::Populated, Self::Cpuset, Self::Rename];
 
     /// The kind of this number.
     #[must_use]
@@ -77,6 +107,22 @@ impl Kind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_record_survives_its_way_through_bytes_and_lengths_beyond_it_do_no_harm() {
+        let mut bytes = [0u8; size_of::<Record>() + 1];
+        bytes[1..9].copy_from_slice(&7u64.to_ne_bytes());
+        bytes[9..17].copy_from_slice(&42u64.to_ne_bytes());
+        bytes[17..21].copy_from_slice(&5u32.to_ne_bytes());
+        bytes[37..41].copy_from_slice(&3u32.to_ne_bytes());
+        bytes[41..45].copy_from_slice(&u32::MAX.to_ne_bytes());
+        bytes[49..52].copy_from_slice(b"/a\0");
+        let record = Record::read(&bytes[1..]).unwrap();
+        assert_eq!((record.ktime, record.id, Kind::of(record.kind)), (7, 42, Some(Kind::Cpuset)));
+        assert_eq!(record.path(), b"/a");
+        assert_eq!(record.text().len(), TEXT_BYTES - 1);
+        assert!(Record::read(&bytes[2..]).is_none());
+    }
 
     #[test]
     fn a_kind_is_found_by_its_number_and_no_other_is() {
