@@ -14,7 +14,8 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::change::{Epoch, KubeletDirs, KubeletDirsSource, Layout, Source, Sources, WatchError};
+use crate::change::{Epoch, Layout, Sources, Watched};
+use crate::config::ChangeSource;
 use crate::refresh::{self, Handle};
 use crate::{admin, serve};
 
@@ -26,6 +27,8 @@ const REFRESHER_BEAT: Duration = Duration::from_secs(5);
 pub struct Config {
     /// The kubelet's socket and root directory.
     pub kubelet: Layout,
+    /// What is to tell of changes.
+    pub change_sources: Vec<ChangeSource>,
     /// The largest reply taken from the kubelet, in bytes.
     pub max_reply: usize,
     /// When the kubelet is asked.
@@ -47,9 +50,6 @@ pub enum Error {
     /// The socket that clients call.
     #[error(transparent)]
     Socket(#[from] serve::SocketError),
-    /// inotify.
-    #[error(transparent)]
-    Watch(#[from] WatchError),
     /// Serving threads.
     #[error(transparent)]
     Start(#[from] serve::StartError),
@@ -91,8 +91,8 @@ impl Config {
         raise_descriptor_limit();
         let admin = self.admin.bind()?;
         let socket = serve::Server::bind(self.serve.clone())?;
-        let dirs: Arc<dyn Source> = Arc::new(KubeletDirsSource(Arc::new(KubeletDirs::watch(&self.kubelet)?)));
-        let sources = Sources::new(vec![dirs]);
+        let watched = Watched { kubelet: self.kubelet.clone(), cgroup_root: self.refresh.kubepods.cgroup_root.clone() };
+        let sources = Sources::open(&self.change_sources, &watched);
         let epoch = sources.epoch();
         let (handle, channel) = refresh::channel(self.refresh.clone(), epoch.clone());
         Ok(App { config: self, admin, socket, sources, epoch, handle, channel })

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use podresources_proxy::change::ebpf::{Ebpf, Event, KernelFiles, Kind, Places};
-use podresources_proxy::change::{Epoch, Layout, PartReport, Source as _, State};
+use podresources_proxy::change::ebpf::{Ebpf, Event, KernelFiles, Kind};
+use podresources_proxy::change::{Epoch, Layout, PartReport, Source as _, State, Watched};
 use tempfile::TempDir;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::TryRecvError;
@@ -68,8 +68,7 @@ impl Node {
         fs::create_dir_all(kubelet.join("device-plugins")).unwrap();
         fs::create_dir_all(kubelet.join("pod-resources")).unwrap();
         let layout = Layout { socket: kubelet.join("pod-resources/kubelet.sock"), root_dir: kubelet.clone() };
-        let places = Places { cgroup_root: mount.to_owned(), kubelet: layout, only_below: None };
-        let ebpf = Ebpf::attach(places, files);
+        let ebpf = Ebpf::attach(Watched { cgroup_root: mount.to_owned(), kubelet: layout }, files);
         let epoch = Arc::new(Epoch::new(Vec::new()));
         ebpf.begin(&epoch);
         Some(Self { ebpf, epoch, tops, name, kubelet, _dir: dir, _alone: alone })

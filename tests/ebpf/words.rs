@@ -19,3 +19,13 @@ fn every_cgroup_made_and_removed_is_in_the_epoch_at_once() {
         assert_eq!((made, removed), (ROUNDS, ROUNDS), "{}", pod.display());
     }
 }
+
+#[test]
+fn show() {
+    let Some(node) = Node::new() else { return };
+    use podresources_proxy::change::Source as _;
+    for part in node.ebpf.parts() {
+        println!("{} {} {} {}", part.name, part.state, part.events, part.losses);
+    }
+    println!("{:?}", node.ebpf.sees());
+}

@@ -7,20 +7,9 @@ use std::path::{Path, PathBuf};
 use podresources_proxy_ebpf_common::{DIRECTORIES, Directory, Filter, Filters, NO_HIERARCHY, Prefix, ROOTS, Role, Root};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
-use crate::change::Layout;
+use crate::change::{Layout, Watched};
 use crate::kubepods::roots::Hierarchy;
 use crate::sys::SharedWords;
-
-/// Where to look.
-#[derive(Clone, Debug)]
-pub struct Places {
-    /// Where the cgroup hierarchies are mounted, `/sys/fs/cgroup`.
-    pub cgroup_root: PathBuf,
-    /// The kubelet's directories.
-    pub kubelet: Layout,
-    /// Only roots below this directory; all of them where `None`. For a node whose kubelets are told apart by their `--cgroup-root`.
-    pub only_below: Option<PathBuf>,
-}
 
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,24 +42,23 @@ pub(super) struct Installed {
 
 impl Found {
     /// Looks. What is not there is left out.
-    pub(super) fn now(places: &Places) -> Self {
+    pub(super) fn now(watched: &Watched) -> Self {
         let mounts = mounts();
-        let hierarchies = Hierarchy::find(&places.cgroup_root);
+        let hierarchies = Hierarchy::find(&watched.cgroup_root);
         let mut numbers = [NO_HIERARCHY; 2];
         let mut roots = Some(Vec::new());
         for (hierarchy, counts) in hierarchies.iter().zip(&mut numbers) {
             let number = if hierarchy.name == "unified" { Some(0) } else { cpuset_hierarchy() };
             let Some(number) = number else { continue };
             *counts = number;
-            // Where only a part of a hierarchy is mounted, nobody can tell how deep in the whole a cgroup is.
-            if mounts.values().any(|mount| mount.point == hierarchy.top && mount.root != "/") {
-                roots = None;
-            }
             for found in hierarchy.roots() {
-                if places.only_below.as_ref().is_some_and(|below| !found.path.starts_with(below)) {
-                    continue;
+                // Links are followed: what counts is where in the whole hierarchy it is.
+                let Some((mount, path)) = in_mount(&found.path, &mounts) else { continue };
+                if mount.root != "/" {
+                    // Where only a part of a hierarchy is mounted, nobody can tell how deep in the whole a cgroup is.
+                    roots = None;
                 }
-                let (Ok(path), Some(roots)) = (found.path.strip_prefix(&hierarchy.top), &mut roots) else { continue };
+                let Some(roots) = &mut roots else { continue };
                 let level = u32::try_from(path.components().count()).unwrap_or(u32::MAX);
                 let root = Root { id: found.id, hierarchy: number, level };
                 roots.push(FoundRoot { root, path: Path::new("/").join(path).as_os_str().as_bytes().to_vec() });
@@ -78,7 +66,7 @@ impl Found {
         }
         let mut directories = Vec::new();
         let mut missing = Vec::new();
-        for (path, role) in kubelet_directories(&places.kubelet) {
+        for (path, role) in kubelet_directories(&watched.kubelet) {
             match directory(&path, role, &mounts) {
                 Some(directory) if directories.len() < DIRECTORIES => directories.push(directory),
                 _ => missing.push(path),
@@ -157,11 +145,22 @@ fn cpuset_hierarchy() -> Option<i32> {
     i32::try_from(cpuset.hierarchy).ok().filter(|number| *number != 0)
 }
 
+/// The cgroup mount that a path is in, and the path from there. `None` where it is in no cgroup file system.
+fn in_mount<'a>(path: &Path, mounts: &'a HashMap<i32, Mount>) -> Option<(&'a Mount, PathBuf)> {
+    let path = path.canonicalize().ok()?;
+    let around = mounts.values().filter(|mount| path.starts_with(&mount.point));
+    let mount = around.max_by_key(|mount| mount.point.components().count())?;
+    let below = path.strip_prefix(&mount.point).ok()?.to_owned();
+    mount.cgroups.then_some((mount, below))
+}
+
 /// What of a mount matters here.
 struct Mount {
     device: (u32, u32),
     root: String,
     point: PathBuf,
+    /// Whether it is a cgroup file system.
+    cgroups: bool,
 }
 
 /// This process's mounts by their ids; none where they cannot be read.
@@ -172,7 +171,8 @@ fn mounts() -> HashMap<i32, Mount> {
         Some((major.parse().ok()?, minor.parse().ok()?))
     };
     let entry = |mount: procfs::process::MountInfo| {
-        Some((mount.mnt_id, Mount { device: device(&mount.majmin)?, root: mount.root, point: mount.mount_point }))
+        let cgroups = mount.fs_type.starts_with("cgroup");
+        Some((mount.mnt_id, Mount { device: device(&mount.majmin)?, root: mount.root, point: mount.mount_point, cgroups }))
     };
     mounts.map(|mounts| mounts.into_iter().filter_map(entry).collect()).unwrap_or_default()
 }
@@ -212,7 +212,7 @@ mod tests {
         let root_dir = dir.path().join("kubelet");
         std::fs::create_dir_all(root_dir.join("pod-resources")).unwrap();
         let kubelet = Layout { socket: root_dir.join("pod-resources/kubelet.sock"), root_dir: root_dir.clone() };
-        let found = Found::now(&Places { cgroup_root: dir.path().to_owned(), kubelet, only_below: None });
+        let found = Found::now(&Watched { cgroup_root: dir.path().to_owned(), kubelet });
         assert_eq!(found.missing, [root_dir.join("device-plugins")]);
         let inode = |path: &Path| std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path).unwrap());
         let filter = found.filter(0);

@@ -1,8 +1,11 @@
 //! Which fields the programs read, and where the running kernel has them.
 
+use std::collections::HashMap;
+
 use podresources_proxy_ebpf_common::Offsets;
 
 use super::btf::{Btf, BtfError, Shape};
+use super::programs::{DUTIES, Hook};
 
 /// What is known of a kernel's structs. Each group stands alone: what one lacks costs only the programs that need it.
 #[derive(Debug)]
@@ -15,6 +18,8 @@ pub(super) struct Kernel {
     pub(super) file: Result<(), BtfError>,
     /// How `vfs_rename` takes its arguments.
     pub(super) rename: Result<RenameForm, BtfError>,
+    /// How many arguments the hooks have, by the name of function or tracepoint.
+    pub(super) arguments: HashMap<&'static str, Result<usize, BtfError>>,
 }
 
 /// How `vfs_rename` takes its arguments.
@@ -35,12 +40,24 @@ impl Kernel {
         let cgroup = of_cgroup(btf, &mut offsets);
         let file = of_file(btf, &mut offsets);
         let rename = of_rename(btf, &mut offsets);
-        Self { offsets, cgroup, file, rename }
+        let hooks = DUTIES.iter().flat_map(|duty| duty.ways).flat_map(|way| way.programs);
+        let arguments = hooks.filter_map(|(_, hook)| match hook {
+            Hook::Tracepoint { name, .. } => Some((*name, btf.tracepoint_arguments(name))),
+            Hook::Exit { function, .. } => Some((*function, btf.arguments(function))),
+            _ => None,
+        });
+        Self { offsets, cgroup, file, rename, arguments: arguments.collect() }
     }
 
     /// A kernel that says nothing.
     pub(super) fn unknown(error: &BtfError) -> Self {
-        Self { offsets: Offsets::default(), cgroup: Err(error.clone()), file: Err(error.clone()), rename: Err(error.clone()) }
+        Self {
+            offsets: Offsets::default(),
+            cgroup: Err(error.clone()),
+            file: Err(error.clone()),
+            rename: Err(error.clone()),
+            arguments: HashMap::new(),
+        }
     }
 }
 

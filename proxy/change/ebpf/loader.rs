@@ -53,11 +53,10 @@ pub(super) enum LoadError {
 /// The object in the kernel. Its programs are loaded when they are attached.
 pub(super) struct Loaded {
     bpf: aya::Ebpf,
-    /// For the loading of programs that are hooked by type.
+    /// For the loading of programs that are hooked by type; a large thing, and dropped when that is done.
     btf: Option<AyaBtf>,
     kernel: Kernel,
     record: Result<TracepointOffsets, FormatError>,
-    btf_bytes: Vec<u8>,
     words: OwnedFd,
     pub(super) events: RingBuf<MapData>,
     pub(super) chatter: RingBuf<MapData>,
@@ -96,7 +95,7 @@ impl Default for KernelFiles {
 impl Loaded {
     /// Makes the maps, with the running kernel's offsets in the programs' constants.
     pub(super) fn new(files: &KernelFiles) -> Result<Self, LoadError> {
-        let (btf_bytes, kernel) = look_up(&files.btf);
+        let kernel = look_up(&files.btf);
         let tracefs: Vec<&Path> = files.tracefs.iter().map(PathBuf::as_path).collect();
         let record = format::read(&tracefs);
         let known = record.clone().unwrap_or_default();
@@ -117,7 +116,7 @@ impl Loaded {
         let (events, chatter) = (ring(bpf.take_map("EVENTS"))?, ring(bpf.take_map("CHATTER"))?);
         let words = array(&bpf, "WORDS")?;
         let btf = kernel.cgroup.is_ok().then(|| AyaBtf::parse_file(&files.btf, aya::Endianness::default()).ok()).flatten();
-        Ok(Self { bpf, btf, kernel, record, btf_bytes, words, events, chatter })
+        Ok(Self { bpf, btf, kernel, record, words, events, chatter })
     }
 
     /// The words, mapped once more.
@@ -156,6 +155,11 @@ impl Loaded {
         Ok(attached)
     }
 
+    /// Every program that may be loaded has been: they can be attached again without the kernel's types.
+    pub(super) fn forget_types(&mut self) {
+        self.btf = None;
+    }
+
     /// Whether what a way's programs read is known. Nothing is loaded on a guess.
     fn known(&self, way: &Way) -> Result<(), State> {
         let absent = |why: String| Err(State::Absent { why });
@@ -168,14 +172,13 @@ impl Loaded {
         if let Err(error) = needed {
             return absent(error.to_string());
         }
-        // Parsed anew, because it borrows; a few milliseconds, once.
-        let btf = Btf::parse(&self.btf_bytes).map_err(|error| State::Absent { why: error.to_string() })?;
         for (_, hook) in way.programs {
-            let (what, found, wanted) = match hook {
-                Hook::Tracepoint { name, arguments } => (*name, btf.tracepoint_arguments(name), *arguments),
-                Hook::Exit { function, arguments } => (*function, btf.arguments(function), *arguments),
+            let (what, wanted) = match hook {
+                Hook::Tracepoint { name, arguments } => (*name, *arguments),
+                Hook::Exit { function, arguments } => (*function, *arguments),
                 _ => continue,
             };
+            let found = self.kernel.arguments.get(what).cloned().unwrap_or_else(|| Err(BtfError::Missing(what.to_owned())));
             match found {
                 Ok(found) if found == wanted => {}
                 Ok(found) => return absent(format!("{what} has {found} arguments on this kernel instead of {wanted}")),
@@ -209,20 +212,16 @@ impl Loaded {
     }
 }
 
-/// The kernel's description of itself, and what we take from it.
-fn look_up(path: &Path) -> (Vec<u8>, Kernel) {
+/// What the kernel's description of itself says.
+fn look_up(path: &Path) -> Kernel {
     let bytes = match std::fs::read(path) {
         Ok(bytes) => bytes,
-        Err(error) => {
-            let missing = BtfError::Missing(format!("file {} ({error})", path.display()));
-            return (Vec::new(), Kernel::unknown(&missing));
-        }
+        Err(error) => return Kernel::unknown(&BtfError::Missing(format!("file {} ({error})", path.display()))),
     };
-    let kernel = match Btf::parse(&bytes) {
+    match Btf::parse(&bytes) {
         Ok(btf) => Kernel::of(&btf),
         Err(error) => Kernel::unknown(&error),
-    };
-    (bytes, kernel)
+    }
 }
 
 /// A descriptor of an array map.

@@ -23,11 +23,10 @@ use self::filter::{Found, Installed};
 use self::loader::{Attached, LoadError, Loaded};
 use self::programs::{DUTIES, Duty, Way};
 use self::refusal::Rights;
-use super::{Epoch, Kind as ChangeKind, PartReport, Sees, Source, State, Words};
+use super::{Epoch, Kind as ChangeKind, PartReport, Sees, Source, State, Watched, Words};
 use crate::sys::SharedWords;
 
 pub use event::{Event, Kind, Role};
-pub use filter::Places;
 pub use loader::KernelFiles;
 
 /// How many events wait for a subscriber that is slow.
@@ -35,7 +34,7 @@ const BACKLOG: usize = 1024;
 
 /// The programs as a source of changes.
 pub struct Ebpf {
-    places: Places,
+    watched: Watched,
     /// Our own view of the words; `None` where there are no programs.
     words: Option<Words>,
     inside: Mutex<Inside>,
@@ -74,9 +73,9 @@ struct Tried {
 
 impl Ebpf {
     /// Attaches whatever this kernel and this process's rights allow. Never fails: what did not work is in the report.
-    pub fn attach(places: Places, files: &KernelFiles) -> Self {
+    pub fn attach(watched: Watched, files: &KernelFiles) -> Self {
         let rights = Rights::now();
-        let found = Found::now(&places);
+        let found = Found::now(&watched);
         let (loaded, words, refused) = match load(files) {
             Ok((loaded, filters, words)) => (Some((loaded, Installed::new(filters))), Some(words), None),
             Err(error) => (None, None, Some(refused(&error, &rights))),
@@ -87,7 +86,10 @@ impl Ebpf {
             None => DUTIES.iter().map(|duty| inside.try_ways(duty)).collect(),
             Some(state) => DUTIES.iter().map(|duty| Standing::refused(duty, &state)).collect(),
         };
-        Self { places, words, inside: Mutex::new(inside), events: broadcast::Sender::new(BACKLOG) }
+        if let Some((loaded, _)) = &mut inside.loaded {
+            loaded.forget_types();
+        }
+        Self { watched, words, inside: Mutex::new(inside), events: broadcast::Sender::new(BACKLOG) }
     }
 
     /// The events from now on. Who is slow misses some, as the channel tells.
@@ -148,7 +150,7 @@ impl Ebpf {
         }
         // Before the look: a root that appears during it is looked for again.
         let late = self.word(words::LATE);
-        let found = Found::now(&self.places);
+        let found = Found::now(&self.watched);
         let changed = found != inside.found;
         if changed || late != inside.late_seen {
             inside.found = found;
