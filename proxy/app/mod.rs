@@ -3,6 +3,7 @@
 mod metrics;
 mod refreshing;
 mod report;
+mod watching;
 
 use std::io;
 use std::path::PathBuf;
@@ -13,7 +14,8 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::change::{Epoch, KubeletDirs, Layout, Queue, WatchError};
+use crate::change::{Epoch, Layout, Sources, Watched};
+use crate::config::ChangeSource;
 use crate::refresh::{self, Handle};
 use crate::{admin, serve};
 
@@ -25,6 +27,8 @@ const REFRESHER_BEAT: Duration = Duration::from_secs(5);
 pub struct Config {
     /// The kubelet's socket and root directory.
     pub kubelet: Layout,
+    /// What is to tell of changes.
+    pub change_sources: Vec<ChangeSource>,
     /// The largest reply taken from the kubelet, in bytes.
     pub max_reply: usize,
     /// When the kubelet is asked.
@@ -46,9 +50,6 @@ pub enum Error {
     /// The socket that clients call.
     #[error(transparent)]
     Socket(#[from] serve::SocketError),
-    /// inotify.
-    #[error(transparent)]
-    Watch(#[from] WatchError),
     /// Serving threads.
     #[error(transparent)]
     Start(#[from] serve::StartError),
@@ -71,7 +72,7 @@ pub struct App {
     config: Config,
     admin: admin::Bound,
     socket: serve::Bound,
-    dirs: Arc<KubeletDirs>,
+    sources: Sources,
     epoch: Arc<Epoch>,
     handle: Handle,
     channel: refresh::Channel,
@@ -90,11 +91,11 @@ impl Config {
         raise_descriptor_limit();
         let admin = self.admin.bind()?;
         let socket = serve::Server::bind(self.serve.clone())?;
-        let dirs = Arc::new(KubeletDirs::watch(&self.kubelet)?);
-        let queue: Arc<dyn Queue> = dirs.clone();
-        let epoch = Arc::new(Epoch::new(vec![queue]));
+        let watched = Watched { kubelet: self.kubelet.clone(), cgroup_root: self.refresh.kubepods.cgroup_root.clone() };
+        let sources = Sources::open(&self.change_sources, &watched);
+        let epoch = sources.epoch();
         let (handle, channel) = refresh::channel(self.refresh.clone(), epoch.clone());
-        Ok(App { config: self, admin, socket, dirs, epoch, handle, channel })
+        Ok(App { config: self, admin, socket, sources, epoch, handle, channel })
     }
 }
 
@@ -119,14 +120,14 @@ impl App {
         let mut refreshing = refreshing::start(
             &self.config,
             self.channel,
-            self.epoch.clone(),
-            self.dirs.clone(),
             heartbeats.promise("refresher", REFRESHER_BEAT, tokio::time::Instant::now()),
             refreshing_stop.clone(),
         )
         .map_err(|source| Error::Part { part: "the refresher's thread", source })?;
+        let watching = watching::start(self.sources.clone(), self.epoch)
+            .map_err(|source| Error::Part { part: "the thread that watches for changes", source })?;
         let mut serving = self.socket.serve(self.handle.clone(), stop.clone())?;
-        let reporter = report::Reporter::new(&self.config, self.handle.clone(), self.dirs, serving.stats(), readiness.clone());
+        let reporter = report::Reporter::new(&self.config, self.handle.clone(), self.sources, serving.stats(), readiness.clone());
         let address = self.admin.local_addr();
         let admin = self
             .admin
@@ -166,6 +167,7 @@ impl App {
         // Joining blocks, and there is nothing left to do beside it.
         admin.join();
         refreshing.join();
+        watching.join();
         tracing::info!("stopped");
         ended.map(drop)
     }

@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout};
 use super::{Config, metrics};
 use crate::admin::status::{ChangeSource, Clients, Freshness, Rights, Snapshot, Source, Status, Timestamp, Upstream};
 use crate::admin::{Heartbeats, Latch, LogLevel, Metrics, Parts, Readiness};
-use crate::change::KubeletDirs;
+use crate::change::{Sources, State};
 use crate::grpc::Code;
 use crate::refresh::{CALLS, Handle, Reach};
 use crate::serve::{self, Method};
@@ -18,7 +18,7 @@ use crate::serve::{self, Method};
 pub(super) struct Reporter {
     config: Arc<Config>,
     handle: Handle,
-    dirs: Arc<KubeletDirs>,
+    sources: Sources,
     serving: Arc<serve::Stats>,
     readiness: Readiness,
     started: Instant,
@@ -27,14 +27,8 @@ pub(super) struct Reporter {
 // === impl Reporter ===
 
 impl Reporter {
-    pub(super) fn new(
-        config: &Config,
-        handle: Handle,
-        dirs: Arc<KubeletDirs>,
-        serving: Arc<serve::Stats>,
-        readiness: Readiness,
-    ) -> Self {
-        Self { config: Arc::new(config.clone()), handle, dirs, serving, readiness, started: Instant::now() }
+    pub(super) fn new(config: &Config, handle: Handle, sources: Sources, serving: Arc<serve::Stats>, readiness: Readiness) -> Self {
+        Self { config: Arc::new(config.clone()), handle, sources, serving, readiness, started: Instant::now() }
     }
 
     pub(super) fn parts(self, heartbeats: Heartbeats, log_level: LogLevel) -> Parts {
@@ -100,19 +94,15 @@ impl Reporter {
     }
 
     fn change_sources(&self) -> Vec<ChangeSource> {
-        let missing = self.dirs.missing();
-        let (state, detail) = if missing.is_empty() {
-            ("active", format!("the kubelet's directories under {}", self.config.kubelet.root_dir.display()))
-        } else {
-            let missing: Vec<String> = missing.iter().map(|path| path.display().to_string()).collect();
-            let error = self.dirs.last_error().map(|error| format!(" ({error})")).unwrap_or_default();
-            ("degraded", format!("waits for {}{error}", missing.join(", ")))
-        };
         let interval = humantime::format_duration(self.config.refresh.interval);
-        vec![
-            ChangeSource { name: "inotify".to_owned(), state: state.to_owned(), detail },
-            ChangeSource { name: "timer".to_owned(), state: "active".to_owned(), detail: format!("every {interval}") },
-        ]
+        let timer = ChangeSource { name: "timer".to_owned(), state: "active".to_owned(), detail: format!("every {interval}") };
+        let others = self.sources.report().into_iter().map(|report| {
+            let attached = report.parts.iter().filter(|part| part.state == State::Attached).count();
+            let state = if attached == report.parts.len() { "active" } else { "degraded" };
+            let parts: Vec<String> = report.parts.iter().map(|part| format!("{} {}", part.name, part.state)).collect();
+            ChangeSource { name: report.name.to_owned(), state: state.to_owned(), detail: parts.join("; ") }
+        });
+        others.chain([timer]).collect()
     }
 
     fn upstream(&self) -> Upstream {

@@ -1,14 +1,19 @@
 //! `run`: the proxy itself. Configuration, log, and then everything else is [`crate::app`]'s.
 
+use std::time::Duration;
+
 use super::fault::Fault;
 use super::logs::{self, Level};
 use super::output;
 use crate::admin::{self, LogLevel};
 use crate::change::Layout;
-use crate::config::{self, Config, Place, Resolved};
+use crate::config::{self, ChangeSource, Config, Place, Resolved};
 use crate::kubepods::Kubepods;
 use crate::simulate::{self, Simulator};
 use crate::{app, refresh, serve};
+
+/// Without the timer, nothing is asked for that nothing shows. A clock that adds it up must not overflow.
+const NEVER: Duration = Duration::from_hours(365 * 24);
 
 /// Run the proxy in front of the kubelet
 ///
@@ -72,13 +77,14 @@ fn app_config(resolved: &Resolved) -> app::Config {
     let limits = serve::Limits { grace: listen.grace, ..serve::Limits::default() };
     app::Config {
         kubelet: Layout { socket: upstream.socket.as_path().to_owned(), root_dir: upstream.kubelet_dir.clone() },
+        change_sources: upstream.change_sources.clone(),
         max_reply: upstream.max_reply,
         refresh: refresh::Config {
             upstream_rate: upstream.rate,
             upstream_burst: upstream.burst.get(),
             max_stale: upstream.max_stale,
             restart_settle: upstream.restart_settle,
-            interval: upstream.refresh_interval,
+            interval: if upstream.change_sources.contains(&ChangeSource::Timer) { upstream.refresh_interval } else { NEVER },
             kubepods: Kubepods { cgroup_root: upstream.cgroup_root.clone(), pod_logs: upstream.pod_logs_dir.clone() },
         },
         serve: serve::Config {

@@ -109,6 +109,7 @@ impl Reader<'_> {
         let max_stale = self.read(&setting::MAX_STALE, value::time);
         let restart_settle = self.read(&setting::RESTART_SETTLE, value::time);
         let refresh_interval = self.read(&setting::REFRESH_INTERVAL, value::time_above_zero);
+        let change_sources = self.read(&setting::CHANGE_SOURCES, value::change_sources);
         let pod_logs_dir = self.read(&setting::POD_LOGS_DIR, value::dir);
         let cgroup_root = self.read(&setting::CGROUP_ROOT, value::dir);
         let listen = self.read(&setting::LISTEN_SOCKET, value::socket);
@@ -132,6 +133,7 @@ impl Reader<'_> {
                 max_stale: max_stale?,
                 restart_settle: restart_settle?,
                 refresh_interval: refresh_interval?,
+                change_sources: change_sources?,
                 pod_logs_dir: pod_logs_dir?,
                 cgroup_root: cgroup_root?,
                 source: source?,

@@ -85,6 +85,9 @@ settings! {
     REFRESH_INTERVAL = "upstream.refresh_interval", "refresh-interval", "TIME", Text, Is("10s"),
         "How often the kubelet is asked with nothing to show that something changed",
         "Changes that can be seen are asked for at once.";
+    CHANGE_SOURCES = "upstream.change_sources", "change-sources", "LIST", Text, Is("ebpf,fanotify,kubepods,kubelet-dirs,pods-api,timer"),
+        "What is to tell of changes; those that cannot be had here are passed over",
+        "status says which of them work. docs/CHANGES.md says what each sees, needs and costs.";
     POD_LOGS_DIR = "upstream.pod_logs_dir", "pod-logs-dir", "DIR", Text, Is("/var/log/pods"),
         "The kubelet's directory of pod logs",
         "Its names tell which cgroup belongs to which pod.";

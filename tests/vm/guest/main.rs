@@ -45,7 +45,7 @@ fn open(path: &Path) -> Result<File> {
 }
 
 fn run(job: &Job, port: &File) -> Result<End> {
-    mounts::cgroups(job.cgroups)?;
+    mounts::cgroups(job.cgroups, job.identity.uid)?;
     job.modules.iter().try_for_each(|path| load(path))?;
     loopback()?;
     let mut command = Command::new(&job.program);

@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, chroot, symlink};
+use std::os::unix::fs::{PermissionsExt as _, chown, chroot, symlink};
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
@@ -50,8 +50,21 @@ pub(crate) fn machine() -> Result<()> {
         .context("cannot share the mounts")
 }
 
-/// The cgroup hierarchies, as a node's first process leaves them.
-pub(crate) fn cgroups(which: Cgroups) -> Result<()> {
+/// The cgroup hierarchies, as a node's first process leaves them, their tops given to this user: a program makes cgroups there, whoever it is.
+pub(crate) fn cgroups(which: Cgroups, user: u32) -> Result<()> {
+    hierarchies(which)?;
+    let tops = fs::read_dir(CGROUP)?.flatten().map(|entry| entry.path()).chain([CGROUP.into()]);
+    for top in tops.filter(|top| top.join("cgroup.procs").exists()) {
+        for given in
+            [top.clone(), top.join("cgroup.procs"), top.join("cgroup.subtree_control")].into_iter().filter(|path| path.exists())
+        {
+            chown(&given, Some(user), Some(user)).with_context(|| format!("cannot give {} away", given.display()))?;
+        }
+    }
+    Ok(())
+}
+
+fn hierarchies(which: Cgroups) -> Result<()> {
     if which == Cgroups::V2 {
         mount("cgroup2", CGROUP, "")?;
         let controllers = fs::read_to_string(Path::new(CGROUP).join("cgroup.controllers"))?;

@@ -169,6 +169,8 @@ fn boot(args: &Args, cargo: &Cargo, kernel: &Kernel, identity: &Identity) -> Res
     if let Some(kubelet) = &cargo.kubelet {
         environment.insert("LAB_BIN".to_owned(), kubelet.display().to_string());
     }
+    // Where nothing may be missing, nothing may be missing in the guest either.
+    environment.extend(std::env::var("CI").map(|value| ("CI".to_owned(), value)));
     environment.extend(args.environment.iter().cloned());
     let job = Job {
         program: cargo.program.clone(),
