@@ -6,6 +6,7 @@ mod report;
 mod watching;
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -80,7 +81,7 @@ pub struct App {
 
 /// Runs from binding to the end of the last call. `Ok`: it was asked to stop, or another instance has taken over.
 pub async fn run(config: Config, log_level: admin::LogLevel) -> Result<(), Error> {
-    config.build()?.run(log_level).await
+    config.build()?.run(log_level, |_| {}).await
 }
 
 // === impl Config ===
@@ -102,8 +103,9 @@ impl Config {
 // === impl App ===
 
 impl App {
-    /// Serves until SIGTERM, SIGINT or a takeover; then drains.
-    pub async fn run(self, log_level: admin::LogLevel) -> Result<(), Error> {
+    /// Serves until SIGTERM, SIGINT or a takeover; then drains. `at_work` is called once, when there is something to serve, with the
+    /// admin server's address.
+    pub async fn run(self, log_level: admin::LogLevel, at_work: impl FnOnce(Option<SocketAddr>)) -> Result<(), Error> {
         let signals = |kind| signal(kind).map_err(|source| Error::Part { part: "signal handling", source });
         let (mut terminate, mut interrupt) = (signals(SignalKind::terminate())?, signals(SignalKind::interrupt())?);
         let replace = self.config.serve.socket.replace;
@@ -144,10 +146,18 @@ impl App {
             serving.publish()?;
             published.open();
             tracing::info!(socket = %self.config.serve.socket.path.display(), "serving v1 and v1alpha1 PodResourcesLister");
-            report::until_first_capture(&handle, &first_capture).await;
-            first_capture.open();
-            report::first_capture(&handle);
-            serving.taken_over().await;
+            let first = async {
+                report::until_first_capture(&handle, &first_capture).await;
+                first_capture.open();
+                report::first_capture(&handle);
+                at_work(address);
+                std::future::pending::<()>().await;
+            };
+            // Another instance may come at any time, and the socket's file be removed.
+            tokio::select! {
+                () = serving.taken_over() => {}
+                () = first => {}
+            }
             Ok::<_, Error>("another instance has taken the socket over")
         };
         let ended = tokio::select! {
@@ -184,7 +194,7 @@ fn raise_descriptor_limit() {
 
 impl Config {
     /// Says once what matters.
-    fn announce(&self, admin: Option<std::net::SocketAddr>) {
+    fn announce(&self, admin: Option<SocketAddr>) {
         let admin = admin.map_or_else(|| "off".to_owned(), |address| address.to_string());
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),

@@ -34,7 +34,7 @@ use std::time::Duration;
 #[cfg(feature = "cli")]
 pub use {
     error::{ConfigError, ConfigErrors, Origin},
-    load::{DEFAULT_FILE, check as check_file, load},
+    load::{DEFAULT_FILE, load},
     resolve::{Place, Resolved, resolve},
 };
 

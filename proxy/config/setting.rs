@@ -129,7 +129,7 @@ settings! {
         "By module, too: info,podresources_proxy::refresh=debug";
     DEMO = "demo", "demo", "BOOL", Switch, Is("false"),
         "Put a built-in node of 110 pods behind the proxy; needs no kubelet and no root",
-        "Sockets go under the user's runtime directory unless they are set.";
+        "Sockets go under the user's runtime directory unless they are set, a second demo's beside the first's.";
 }
 
 // === impl Setting ===

@@ -8,6 +8,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
 
+use super::gather;
+
 pub(super) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const OK: HeaderValue = HeaderValue::from_static("0");
 
@@ -29,7 +31,8 @@ enum Next {
 
 impl Reply {
     /// A framed message, then `grpc-status: 0`.
-    pub(super) const fn message(framed: Bytes) -> Self {
+    pub(super) fn message(framed: Bytes) -> Self {
+        gather::offer(&framed);
         Self { next: Next::Message(framed) }
     }
 

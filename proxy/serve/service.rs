@@ -75,7 +75,12 @@ where
     let method = Method::at(head.uri.path());
     let counted = shared.worker_stats().begin(method.as_ref().ok().copied());
     let _busy = activity.call();
-    Ok(match shared.answer(arrived, &head, method, body).await {
+    let answer = tokio::select! {
+        biased;
+        answer = shared.answer(arrived, &head, method, body) => answer,
+        () = activity.is_cut_off() => Err(shutting_down(&shared.limits).into()),
+    };
+    Ok(match answer {
         Ok(answer) => {
             counted.replied(answer.framed.len());
             replied(answer, &shared.labels)
@@ -179,6 +184,13 @@ impl<A: Answers> Shared<A> {
         read?;
         Ok(unary.finish()?)
     }
+}
+
+/// What a call gets that still waits at the end of the grace.
+#[cold]
+fn shutting_down(limits: &Limits) -> Status {
+    let grace = humantime::format_duration(limits.grace);
+    Status::new(Code::Unavailable, format!("podresources-proxy: shutting down; there was no answer within the grace of {grace}"))
 }
 
 /// `from` plus `by`; where that is more than a clock can hold, a year will do.

@@ -29,7 +29,7 @@ pub(crate) struct Place(TempDir);
 
 /// A running proxy; killed when dropped.
 pub(crate) struct Proxy {
-    child: Child,
+    pub(crate) child: Child,
     log: PathBuf,
     admin: PathBuf,
 }
