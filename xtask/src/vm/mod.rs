@@ -21,7 +21,8 @@ use vm_guest::{Cgroups, End, Identity, Job};
 use crate::means::Means;
 use crate::{means, shell};
 use initramfs::Initramfs;
-use kernel::{Arch, Kernel, Version};
+pub(crate) use kernel::Arch;
+use kernel::{Kernel, Version};
 use machine::Machine;
 
 /// The overlay file system's module, in the guest.
