@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Config, REFRESHER_BEAT};
 use crate::admin::Heartbeat;
 use crate::config::Source;
+use crate::keep::{Keep, Writer};
 use crate::refresh::{Channel, Refresher};
 use crate::source::{Chosen, Host, Kubelet};
 
@@ -24,6 +25,7 @@ pub(super) fn start(
     config: &Config,
     host: Host,
     channel: Channel,
+    keep: Keep,
     heartbeat: Heartbeat,
     stop: CancellationToken,
 ) -> io::Result<Refreshing> {
@@ -34,11 +36,15 @@ pub(super) fn start(
     let thread = std::thread::Builder::new().name("refresh".to_owned()).spawn(move || {
         let _alive: oneshot::Sender<()> = alive;
         LocalSet::new().block_on(&runtime, async {
-            let refresher = Refresher::new(channel, chosen(&config, host));
+            let Keep { keeper, saved, mut writer, .. } = keep;
+            let refresher = Refresher::new(channel, chosen(&config, host)).keeping(keeper, saved);
             let work = async {
-                tokio::join!(refresher.run(), heartbeat.beat(REFRESHER_BEAT / 5));
+                tokio::join!(refresher.run(), heartbeat.beat(REFRESHER_BEAT / 5), write(writer.as_mut()));
             };
             let _stopped = stop.run_until_cancelled(work).await;
+            if let Some(writer) = &mut writer {
+                writer.flush();
+            }
         });
     })?;
     Ok(Refreshing { thread, ended })
@@ -54,6 +60,13 @@ fn chosen(config: &Config, host: Host) -> Chosen {
             let socket_dir = config.kubelet.socket.parent().map(std::path::Path::to_owned);
             Chosen::auto(kubelet, host, socket_dir.into_iter().chain([config.kubelet.root_dir.clone()]).collect())
         }
+    }
+}
+
+/// Saves what is published, where something is kept.
+async fn write(writer: Option<&mut Writer>) {
+    if let Some(writer) = writer {
+        writer.run().await;
     }
 }
 

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::{Call, Failure, Host, Kubelet, Reply, Upstream};
 use crate::answer;
@@ -97,6 +98,10 @@ impl Upstream for Chosen {
             Ok(kubelet) => self.before() + kubelet.connections(),
             Err(host) => host.connections(),
         }
+    }
+
+    fn server(&self) -> Option<Arc<str>> {
+        self.kubelet().ok().and_then(Upstream::server)
     }
 
     fn drop_if_replaced(&self) -> bool {

@@ -20,6 +20,17 @@ const SETTLE_EVERY: usize = 8;
 
 type Containers = BTreeMap<(String, String, String), Vec<i64>>;
 
+/// Where containerd keeps its bundles, as the node has it.
+const BUNDLES: &str = "/run/containerd/state/io.containerd.runtime.v2.task/k8s.io";
+
+/// The proxy with the host as its source, which sees this node's pods alone.
+async fn host(node: &Node) -> Proxy {
+    let (cgroups, config) = (node.cgroup_root(), node.kubelet_config());
+    let (cgroups, config) = (cgroups.to_str().unwrap(), config.to_str().unwrap());
+    let flags = ["--source", "host", "--cgroup-root", cgroups, "--bundle-dirs", BUNDLES, "--kubelet-config", config];
+    Proxy::start_inside(node, &flags).await
+}
+
 /// Exclusive CPUs by container.
 async fn containers(socket: &std::path::Path) -> Containers {
     let reply = call::once(socket, LIST, Vec::new()).await;
@@ -57,21 +68,7 @@ async fn equal(node: &Node, proxy: &Proxy) -> Containers {
 #[ignore = "needs a real kubelet: `cargo xtask test --only kubelet`"]
 async fn the_host_tells_the_cpus_that_the_kubelet_tells_over_pods_that_come_and_go() {
     let node = Node::start();
-    let (cgroups, bundles, config) = (node.cgroup_root(), node.bundles(), node.kubelet_config());
-    let proxy = Proxy::start(
-        &node,
-        &[
-            "--source",
-            "host",
-            "--cgroup-root",
-            cgroups.to_str().unwrap(),
-            "--bundle-dirs",
-            bundles.to_str().unwrap(),
-            "--kubelet-config",
-            config.to_str().unwrap(),
-        ],
-    )
-    .await;
+    let proxy = host(&node).await;
     let (ours, theirs) = (allocatable(&proxy.socket()).await, allocatable(&node.socket()).await);
     assert!(!theirs.cpu_ids.is_empty());
     assert_eq!((&ours.cpu_ids, &ours.memory), (&theirs.cpu_ids, &theirs.memory));
@@ -131,10 +128,8 @@ async fn the_host_tells_the_cpus_that_the_kubelet_tells_over_pods_that_come_and_
 #[ignore = "needs a real kubelet: `cargo xtask test --only kubelet`"]
 async fn the_host_knows_the_pods_while_no_kubelet_runs() {
     let node = Node::start();
-    let (cgroups, bundles, config) = (node.cgroup_root(), node.bundles(), node.kubelet_config());
-    let flags = ["--source", "host", "--cgroup-root", cgroups.to_str().unwrap(), "--bundle-dirs", bundles.to_str().unwrap()];
     let before = containers(&node.socket()).await;
     node.kill_kubelet().await;
-    let proxy = Proxy::start(&node, &[&flags[..], &["--kubelet-config", config.to_str().unwrap()]].concat()).await;
+    let proxy = host(&node).await;
     assert_eq!(containers(&proxy.socket()).await, before);
 }

@@ -96,11 +96,9 @@ impl Node {
         cgroup::view(&self.cgroup, &self.scratch("cgroup"))
     }
 
-    /// The runtime's bundles, seen from outside.
-    pub(crate) fn bundles(&self) -> PathBuf {
-        let pid = fs::read_to_string(self.folder.path().join("inside.pid")).unwrap();
-        let state = "root/run/containerd/state/io.containerd.runtime.v2.task/k8s.io";
-        Path::new("/proc").join(pid.trim()).join(state)
+    /// The pid of the process that holds the node's namespaces.
+    pub(crate) fn inside_pid(&self) -> String {
+        fs::read_to_string(self.folder.path().join("inside.pid")).unwrap().trim().to_owned()
     }
 
     /// The kubelet's configuration file.

@@ -7,6 +7,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::node::{Node, wait};
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_podresources-proxy");
+
 /// A running proxy; told to end when it is dropped, and then it must end well.
 pub(crate) struct Proxy {
     process: Child,
@@ -18,9 +20,20 @@ pub(crate) struct Proxy {
 impl Proxy {
     /// Starts the proxy, and returns when its socket is there.
     pub(crate) async fn start(node: &Node, flags: &[&str]) -> Self {
+        Self::start_as(Command::new(PROGRAM), node, flags).await
+    }
+
+    /// The same where the node's own mounts are seen: its container runtime's files.
+    pub(crate) async fn start_inside(node: &Node, flags: &[&str]) -> Self {
+        let mut command = Command::new("nsenter");
+        command.args(["--mount", "--target", &node.inside_pid(), PROGRAM]);
+        Self::start_as(command, node, flags).await
+    }
+
+    async fn start_as(mut command: Command, node: &Node, flags: &[&str]) -> Self {
         let folder = node.scratch("proxy");
         let socket = folder.join("kubelet.sock");
-        let process = Command::new(env!("CARGO_BIN_EXE_podresources-proxy"))
+        let process = command
             .arg("run")
             .arg("--kubelet-socket")
             .arg(node.socket())
@@ -31,6 +44,8 @@ impl Proxy {
             .arg("--admin-socket")
             .arg(node.scratch("admin").join("admin.sock"))
             .args(["--admin-address", "127.0.0.1:0"])
+            .arg("--state-dir")
+            .arg(folder.join("state"))
             .args(flags)
             .stdin(Stdio::null())
             .spawn()
