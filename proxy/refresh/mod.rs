@@ -4,7 +4,6 @@
 //! `Demand` that tells it who waits, and a channel of Gets to be forwarded.
 
 mod abilities;
-mod backoff;
 mod budget;
 mod capture;
 mod demand;
@@ -14,6 +13,7 @@ mod gets;
 mod handle;
 mod refresher;
 mod restart;
+mod saving;
 mod schedule;
 mod stats;
 mod trouble;
