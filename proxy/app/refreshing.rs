@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Config, REFRESHER_BEAT};
 use crate::admin::Heartbeat;
+use crate::change::Sources;
 use crate::refresh::{Channel, Refresher};
 use crate::source::Kubelet;
 
@@ -19,7 +20,14 @@ pub(super) struct Refreshing {
     ended: oneshot::Receiver<()>,
 }
 
-pub(super) fn start(config: &Config, channel: Channel, heartbeat: Heartbeat, stop: CancellationToken) -> io::Result<Refreshing> {
+pub(super) fn start(
+    config: &Config,
+    channel: Channel,
+    sources: &Sources,
+    heartbeat: Heartbeat,
+    stop: CancellationToken,
+) -> io::Result<Refreshing> {
+    let settled = sources.settled();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (socket, max_reply) = (config.kubelet.socket.clone(), config.max_reply);
     // Dropped when the thread ends, however it does.
@@ -27,7 +35,7 @@ pub(super) fn start(config: &Config, channel: Channel, heartbeat: Heartbeat, sto
     let thread = std::thread::Builder::new().name("refresh".to_owned()).spawn(move || {
         let _alive: oneshot::Sender<()> = alive;
         LocalSet::new().block_on(&runtime, async {
-            let refresher = Refresher::new(channel, Kubelet::new(socket, max_reply));
+            let refresher = Refresher::new(channel, Kubelet::new(socket, max_reply)).with_settled(settled);
             let work = async {
                 tokio::join!(refresher.run(), heartbeat.beat(REFRESHER_BEAT / 5));
             };

@@ -12,7 +12,6 @@ use http::uri::PathAndQuery;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
-use tonic::client::Grpc;
 use tonic::{Code, Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
@@ -194,7 +193,7 @@ impl Shared {
     async fn open(&self) -> Result<Streaming<WatchPodsEvent>, End> {
         let limits = Limits { max_reply: LARGEST_EVENT, ..Limits::default() };
         let connection = Connection::connect(&self.socket, limits).await?;
-        let mut client = Grpc::new(connection.channel()).max_decoding_message_size(LARGEST_EVENT);
+        let mut client = connection.grpc();
         let mut last = Status::unimplemented("WatchPods");
         for method in METHODS {
             if let Err(error) = client.ready().await {

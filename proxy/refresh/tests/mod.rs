@@ -12,7 +12,7 @@ use prost::Message;
 use super::fake::FakeKubelet;
 use super::*;
 use crate::answer::{Answer, Answers, Ask, Terms};
-use crate::change::Kind;
+use crate::change::{Kind, Settled};
 use crate::grpc::{Code, Status};
 use crate::proto::{v1, v1alpha1};
 use crate::source::Failure;
@@ -22,6 +22,7 @@ struct Rig {
     kubelet: FakeKubelet,
     handle: Handle,
     epoch: Arc<Epoch>,
+    settled: watch::Sender<Option<Settled>>,
 }
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -52,8 +53,10 @@ impl Rig {
                 state.pods = vec![("a", vec!["dev-1"]), ("b", vec![])];
                 state.devices = vec!["dev-1", "dev-2"];
             });
-            let refresher = tokio::task::spawn_local(Refresher::new(channel, kubelet.clone()).run());
-            test(Rig { kubelet, handle, epoch }).await;
+            let settled = watch::Sender::new(None);
+            let refresher = Refresher::new(channel, kubelet.clone()).with_settled(Some(settled.subscribe()));
+            let refresher = tokio::task::spawn_local(refresher.run());
+            test(Rig { kubelet, handle, epoch, settled }).await;
             refresher.abort();
         });
     }
