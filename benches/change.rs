@@ -1,5 +1,6 @@
 //! What a request pays to know whether its answer is fresh: the epoch by words alone, with queues to be asked, and what an event of
 //! another cgroup costs whoever reads it.
+#![expect(clippy::unwrap_used, reason = "a bench without its means may as well stop")]
 
 use std::hint::black_box;
 use std::path::Path;

@@ -49,8 +49,8 @@ pub(super) fn start(sources: Sources, epoch: Arc<Epoch>, heartbeat: Heartbeat) -
             Err(error) => tracing::error!(%error, source = source.name(), "cannot wait for its events"),
         }
     }
-    let thread =
-        std::thread::Builder::new().name("changes".to_owned()).spawn(move || watch(&sources, &waiting, &epoch, &stopped))?;
+    let watch = move || watch(&sources, &waiting, &epoch, &heartbeat, &stopped);
+    let thread = std::thread::Builder::new().name("changes".to_owned()).spawn(watch)?;
     Ok(Watching { thread, stop })
 }
 

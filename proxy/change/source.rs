@@ -39,14 +39,10 @@ pub trait Source: Send + Sync {
     }
 
     /// Called once, when the epoch exists: words are handed over here, see [`Epoch::add_words`].
-    fn begin(&self, epoch: &Arc<Epoch>) {
-        let _later = epoch;
-    }
+    fn begin(&self, _epoch: &Arc<Epoch>) {}
 
     /// The descriptor is readable. The queue has been asked already; what else there is to read must be read, or it stays readable.
-    fn woken(&self, epoch: &Epoch) {
-        let _later = epoch;
-    }
+    fn woken(&self, _epoch: &Epoch) {}
 
     /// Looks for what is lost, every few seconds and at once where the source asked for it by waking; puts it back, and bumps once
     /// when it did.

@@ -1,7 +1,7 @@
 //! fanotify: a mark on each cgroup file system, so that nothing has to be watched one by one and nothing made just now is missed.
 //!
 //! With file handles (kernel 6.12 and later, seen) an event names the cgroup, and pods, containers and cpusets are all seen. Without
-//! (5.10, 6.1) it brings an open file whose path is looked up, and cpusets alone are seen. Needs CAP_SYS_ADMIN.
+//! (5.10, 6.1) it brings an open file whose path is looked up, and cpusets alone are seen. Needs `CAP_SYS_ADMIN`.
 //!
 //! A mark sees every cgroup of the machine. What is not below a kubepods root is told apart by one look into a table and dropped.
 
