@@ -54,7 +54,8 @@ pub trait Source: Send + Sync {
     }
 }
 
-/// A piece of a source, for log line, metric, readiness and status.
+/// A piece of a source, for log line, metric, readiness and status. A source that counts its pieces together has the counts at the
+/// first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartReport {
     /// A program, a mark, a directory; unique within its source.

@@ -155,7 +155,7 @@ fn values_that_do_not_fit_say_where_they_stand_and_what_would_be_right() {
 
 #[test]
 fn change_sources_are_a_list_and_an_unknown_one_is_told_with_its_nearest() {
-    use ChangeSource::{KubeletDirs, Timer};
+    use super::ChangeSource::{KubeletDirs, Timer};
     let chosen = |text: &str| check(&["--change-sources", text], &[], "").unwrap().config.upstream.change_sources;
     assert_eq!(chosen("timer"), [Timer]);
     assert_eq!(chosen("timer, kubelet-dirs"), [Timer, KubeletDirs]);

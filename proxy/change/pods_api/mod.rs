@@ -64,7 +64,7 @@ pub struct Settled {
 enum End {
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    #[error("{}: {}", .0.code(), .0.message())]
+    #[error("{}", .0.message())]
     Status(#[source] Status),
     #[error("the kubelet has ended the stream")]
     Ended,
@@ -139,12 +139,16 @@ impl Shared {
         loop {
             let end = self.stream(epoch, &mut backoff).await;
             self.settled.send_replace(None);
-            let attached = *self.state() == State::Attached;
-            let (state, pause) = match &end {
-                _ if attached => (State::Lost { why: end.to_string() }, backoff.failed(rand::random())),
+            let before = self.state().clone();
+            let attached = before == State::Attached;
+            let state = match before {
+                State::Attached | State::Lost { .. } => State::Lost { why: end.to_string() },
+                State::Refused { .. } | State::Absent { .. } => self.state_after(&end),
+            };
+            let pause = match &end {
                 // The kubelet is coming up: soon it will say that it is settled.
-                End::Status(status) if status.code() == Code::FailedPrecondition => (absent(&end), INITIALIZING),
-                _ => (self.state_after(&end), backoff.failed(rand::random())),
+                End::Status(status) if status.code() == Code::FailedPrecondition => INITIALIZING,
+                _ => backoff.failed(rand::random()),
             };
             if attached {
                 tracing::info!(why = %end, "the kubelet's Pods API stream is lost");
@@ -218,7 +222,7 @@ impl Shared {
             End::Connect(ConnectError::PermissionDenied(_)) => {
                 State::Refused { why: end.to_string(), grant: "run as root, or grant CAP_DAC_OVERRIDE".to_owned() }
             }
-            End::Connect(_) | End::Status(_) | End::Ended => absent(end),
+            End::Connect(_) | End::Status(_) | End::Ended => State::Absent { why: end.to_string() },
         }
     }
 
@@ -229,10 +233,6 @@ impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn absent(end: &End) -> State {
-    State::Absent { why: end.to_string() }
 }
 
 fn refused(error: &std::io::Error) -> State {

@@ -104,6 +104,7 @@ async fn a_stream_that_ends_is_a_loss_that_counts_and_another_is_opened() {
     let before = node.epoch.now();
     drop(stream);
     node.until("lost", |node| node.part().losses == 1 && node.epoch.now() > before).await;
+    assert!(matches!(node.part().state, State::Lost { .. }), "{:?}", node.part());
     let lost = node.epoch.now();
     let stream = node.streams.recv().await.unwrap();
     node.say(&stream, EventType::InitialSyncComplete).await;
