@@ -81,6 +81,7 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
     };
     let chosen = [ChangeSource::Kubepods, ChangeSource::KubeletDirs, ChangeSource::Timer];
     metrics.register(Box::new(Changes(Sources::open(&chosen, &watched))));
+    metrics.register(Box::new(Keeping(Arc::default())));
     let scrape = metrics.encode(Format::Prometheus).unwrap();
     for line in [
         "connections_open 1",
@@ -95,6 +96,7 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
         r#"change_source{source="kubelet-dirs",part="device-plugins",state="attached"} 0"#,
         r#"change_events_total{source="kubepods",part="cgroups"} 0"#,
         r#"change_losses_total{source="kubelet-dirs",part="socket"} 0"#,
+        r#"saves_total{what="age"} 0"#,
     ] {
         assert!(scrape.contains(&format!("\npodresources_proxy_{line}\n")), "no {line} in\n{scrape}");
     }
@@ -116,6 +118,8 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
     podresources_proxy_reply_bytes_max
     podresources_proxy_requests_in_flight
     podresources_proxy_requests_total
+    podresources_proxy_saves_failed_total
+    podresources_proxy_saves_total
     podresources_proxy_snapshot_age_seconds
     podresources_proxy_snapshot_allocatable_bytes
     podresources_proxy_snapshot_epoch

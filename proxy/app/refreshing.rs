@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Config, REFRESHER_BEAT};
 use crate::admin::Heartbeat;
 use crate::change::Sources;
+use crate::keep::{Keep, Writer};
 use crate::refresh::{Channel, Refresher};
 use crate::source::Kubelet;
 
@@ -24,6 +25,7 @@ pub(super) fn start(
     config: &Config,
     channel: Channel,
     sources: &Sources,
+    keep: Keep,
     heartbeat: Heartbeat,
     stop: CancellationToken,
 ) -> io::Result<Refreshing> {
@@ -35,14 +37,25 @@ pub(super) fn start(
     let thread = std::thread::Builder::new().name("refresh".to_owned()).spawn(move || {
         let _alive: oneshot::Sender<()> = alive;
         LocalSet::new().block_on(&runtime, async {
-            let refresher = Refresher::new(channel, Kubelet::new(socket, max_reply)).with_settled(settled);
+            let Keep { keeper, saved, mut writer, .. } = keep;
+            let refresher = Refresher::new(channel, Kubelet::new(socket, max_reply)).keeping(keeper, saved).with_settled(settled);
             let work = async {
-                tokio::join!(refresher.run(), heartbeat.beat(REFRESHER_BEAT / 5));
+                tokio::join!(refresher.run(), heartbeat.beat(REFRESHER_BEAT / 5), write(writer.as_mut()));
             };
             let _stopped = stop.run_until_cancelled(work).await;
+            if let Some(writer) = &mut writer {
+                writer.flush();
+            }
         });
     })?;
     Ok(Refreshing { thread, ended })
+}
+
+/// Saves what is published, where something is kept.
+async fn write(writer: Option<&mut Writer>) {
+    if let Some(writer) = writer {
+        writer.run().await;
+    }
 }
 
 // === impl Refreshing ===

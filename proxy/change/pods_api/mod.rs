@@ -4,8 +4,8 @@
 //! whole pods with their environment, is skipped unread. It alone says that a restarted kubelet knows all its pods again.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
@@ -39,6 +39,9 @@ const INITIALIZING: Duration = Duration::from_millis(100);
 pub(super) struct PodsApi {
     shared: Arc<Shared>,
     stop: CancellationToken,
+    epoch: OnceLock<Arc<Epoch>>,
+    /// The thread has been started.
+    started: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -83,7 +86,7 @@ impl PodsApi {
             losses: AtomicU64::new(0),
             settled: watch::channel(None).0,
         };
-        Self { shared: Arc::new(shared), stop: CancellationToken::new() }
+        Self { shared: Arc::new(shared), stop: CancellationToken::new(), epoch: OnceLock::new(), started: AtomicBool::new(false) }
     }
 }
 
@@ -103,7 +106,17 @@ impl Source for PodsApi {
     }
 
     fn begin(&self, epoch: &Arc<Epoch>) {
-        let (shared, epoch, stop) = (self.shared.clone(), epoch.clone(), self.stop.clone());
+        // Called once; and no thread may be started yet: it would have rights that are about to be dropped.
+        let _first = self.epoch.set(epoch.clone());
+    }
+
+    /// It mends itself, see [`Shared::follow`], once its thread has been started.
+    fn mend(&self, _: &Epoch) {
+        let Some(epoch) = self.epoch.get().cloned() else { return };
+        if self.started.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (shared, stop) = (self.shared.clone(), self.stop.clone());
         let thread =
             std::thread::Builder::new().name("pods-api".to_owned()).spawn(
                 move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -113,11 +126,9 @@ impl Source for PodsApi {
             );
         if let Err(error) = thread {
             self.shared.now(refused(&error));
+            self.started.store(false, Ordering::Relaxed);
         }
     }
-
-    /// It mends itself: see [`Shared::follow`].
-    fn mend(&self, _: &Epoch) {}
 
     fn settled(&self) -> Option<watch::Receiver<Option<Settled>>> {
         Some(self.shared.settled.subscribe())

@@ -54,6 +54,7 @@ impl Node {
         let source: Arc<dyn Source> = Arc::new(PodsApi::new(dir.path()));
         let sources = Sources::new(vec![source]);
         let epoch = sources.epoch();
+        sources.mend(&epoch);
         Self { _dir: dir, streams, refuse, sources, epoch }
     }
 
@@ -133,7 +134,7 @@ async fn a_kubelet_without_the_api_is_told_as_such() {
     let dir = tempfile::tempdir().unwrap();
     let source: Arc<dyn Source> = Arc::new(PodsApi::new(dir.path()));
     let sources = Sources::new(vec![source]);
-    let _epoch = sources.epoch();
+    sources.mend(&sources.epoch());
     let told = async {
         while !sources.report()[0].parts[0].state.to_string().contains("Kubernetes 1.37") {
             sleep(Duration::from_millis(2)).await;
