@@ -14,7 +14,7 @@ use prost::Message;
 use super::fake::{FakeKubelet, State};
 use super::*;
 use crate::answer::{Answer, Answers, Ask, Terms};
-use crate::change::Kind;
+use crate::change::{Kind, Settled};
 use crate::grpc::{Code, Status};
 use crate::keep::Saved;
 use crate::proto::{v1, v1alpha1};
@@ -25,6 +25,7 @@ struct Rig {
     kubelet: FakeKubelet,
     handle: Handle,
     epoch: Arc<Epoch>,
+    settled: watch::Sender<Option<Settled>>,
 }
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -66,8 +67,10 @@ impl Rig {
                 state.devices = vec!["dev-1", "dev-2"];
                 prepare(state);
             });
-            let refresher = tokio::task::spawn_local(Refresher::new(channel, kubelet.clone()).keeping(None, saved()).run());
-            test(Rig { kubelet, handle, epoch }).await;
+            let settled = watch::Sender::new(None);
+            let refresher = Refresher::new(channel, kubelet.clone()).keeping(None, saved()).with_settled(Some(settled.subscribe()));
+            let refresher = tokio::task::spawn_local(refresher.run());
+            test(Rig { kubelet, handle, epoch, settled }).await;
             refresher.abort();
         });
     }
