@@ -173,3 +173,27 @@ async fn a_kubelet_of_another_user_is_named_with_what_to_do() {
     proxy.ready().await;
     proxy.stop().await;
 }
+
+#[tokio::test]
+async fn a_removed_socket_is_made_anew_for_its_group_and_for_another_owner_it_is_told_why_not() {
+    if !is_root("a_removed_socket_is_made_anew_for_its_group_and_for_another_owner_it_is_told_why_not") {
+        return;
+    }
+    let place = Place::new();
+    let _kubelet = place.simulator(|_| {}).await;
+    let id = SOMEBODY.to_string();
+    let proxy = place.start(&["--socket-group", &id]).await;
+    proxy.ready().await;
+    fs::remove_file(place.listen()).unwrap();
+    eventually("it is made anew", async || place.listen().exists()).await;
+    assert_eq!(fs::metadata(place.listen()).unwrap().gid(), SOMEBODY);
+    place.call(LIST, |_| {}).await.trailers.unwrap();
+    proxy.stop().await;
+
+    let proxy = place.start(&["--socket-owner", &id]).await;
+    proxy.ready().await;
+    fs::remove_file(place.listen()).unwrap();
+    let why = "which is dropped when the socket has been made: to have it made anew, restart";
+    eventually("it is told why not", async || proxy.log().contains(why)).await;
+    proxy.stop().await;
+}
