@@ -22,11 +22,11 @@ use rustix::thread::{
 /// What change sources need for as long as they run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needed {
-    /// CAP_BPF: eBPF programs and maps.
+    /// `CAP_BPF`: eBPF programs and maps.
     pub bpf: bool,
-    /// CAP_PERFMON: attaching them to kernel functions and tracepoints.
+    /// `CAP_PERFMON`: attaching them to kernel functions and tracepoints.
     pub perfmon: bool,
-    /// CAP_SYS_ADMIN: fanotify marks on file systems, kprobes on older kernels.
+    /// `CAP_SYS_ADMIN`: fanotify marks on file systems, kprobes on older kernels.
     pub sys_admin: bool,
 }
 
@@ -82,7 +82,7 @@ pub fn keep(needed: Needed) -> Result<Rights, RightsError> {
     Ok(Rights { kept, dropped: before.permitted - kept, missing: needed.set() - kept, sealed, others })
 }
 
-/// Makes the calling thread, which should be the only one, a member of a group: members may give their files to it without CAP_CHOWN.
+/// Makes the calling thread, which should be the only one, a member of a group: members may give their files to it without `CAP_CHOWN`.
 pub fn join_group(group: u32) -> io::Result<()> {
     let group = Gid::from_raw(group);
     let mut groups = getgroups()?;
@@ -181,7 +181,7 @@ impl Rights {
         names(self.missing)
     }
 
-    /// Whether the bounding set could be emptied: that takes CAP_SETPCAP. `no_new_privs` holds either way.
+    /// Whether the bounding set could be emptied: that takes `CAP_SETPCAP`. `no_new_privs` holds either way.
     pub const fn sealed(&self) -> bool {
         self.sealed
     }

@@ -197,3 +197,28 @@ async fn a_removed_socket_is_made_anew_for_its_group_and_for_another_owner_it_is
     eventually("it is told why not", async || proxy.log().contains(why)).await;
     proxy.stop().await;
 }
+
+#[tokio::test]
+async fn fanotify_keeps_what_marking_takes_and_nothing_else() {
+    if !is_root("fanotify_keeps_what_marking_takes_and_nothing_else") {
+        return;
+    }
+    let place = Place::new();
+    let _kubelet = place.simulator(|_| {}).await;
+    let proxy = place.start(&["--cgroup-root", "/sys/fs/cgroup", "--change-sources", "fanotify,timer"]).await;
+    proxy.ready().await;
+    let status = proxy.admin("/status").await;
+    if !status.contains(r#""CAP_SYS_ADMIN""#) || !proxy.log().contains("CAP_SYS_ADMIN, ") {
+        assert!(std::env::var_os("CI").is_none(), "cgroups cannot be marked here: {status}");
+        eprintln!("not tested, since cgroups cannot be marked here: fanotify_keeps_what_marking_takes_and_nothing_else");
+        return;
+    }
+    let bit = "200000";
+    let kept = [format!("CapPrm {bit}"), format!("CapEff {bit}")];
+    assert_eq!(of_threads(&proxy, &["CapPrm", "CapEff"]), kept);
+    assert_eq!(
+        of_threads(&proxy, &["CapInh", "CapBnd", "CapAmb", "NoNewPrivs"]),
+        ["CapInh ", "CapBnd ", "CapAmb ", "NoNewPrivs 1"]
+    );
+    proxy.stop().await;
+}
