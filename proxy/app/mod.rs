@@ -105,6 +105,12 @@ impl Config {
         let sources = Sources::open(&self.change_sources, &watched);
         let epoch = sources.epoch();
         let (handle, channel) = refresh::channel(self.refresh.clone(), epoch.clone());
+        if let Some(group) = self.serve.socket.group
+            && let Err(error) = rights::join_group(group)
+        {
+            // So far it has been given to that group. Should somebody remove it, it cannot be made anew.
+            tracing::debug!(%error, group, "cannot become a member of the socket's group");
+        }
         let rights = rights::keep(sources.needs())?;
         rights_told(&rights);
         Ok(App { config: self, admin, socket, sources, epoch, handle, channel, keep, rights })

@@ -27,6 +27,7 @@ use super::gap::Gap;
 use super::source::{PartReport, Sees, Source, State};
 use super::wait::Wait;
 use crate::kubepods::roots::{Dir, Hierarchy, Level, Root, id_of, is_root};
+use crate::rights::Needed;
 
 /// `FAN_REPORT_DIR_FID | FAN_REPORT_NAME`.
 const REPORT_DFID_NAME: InitFlags = InitFlags::from_bits_retain(0xc00);
@@ -231,6 +232,11 @@ impl Source for Fanotify {
             return Sees::NOTHING;
         }
         if self.queue.handles { Sees::CGROUPS.and(Sees::CPUSETS) } else { Sees::CPUSETS }
+    }
+
+    fn needs(&self) -> Needed {
+        // To mark what is mounted later; the marks that are there stay without it.
+        Needed { sys_admin: self.marks().iter().any(|(_, state)| *state == State::Attached), ..Needed::NOTHING }
     }
 
     fn queue(&self) -> Option<Arc<dyn Queue>> {
