@@ -4,6 +4,7 @@ mod host;
 mod metrics;
 mod refreshing;
 mod report;
+mod sources;
 mod watching;
 
 use std::io;
@@ -113,6 +114,12 @@ impl Config {
         let epoch = sources.epoch();
         let (handle, channel) = refresh::channel(self.refresh.clone(), epoch.clone());
         let host = Host::new(self.host.clone());
+        if let Some(group) = self.serve.socket.group
+            && let Err(error) = rights::join_group(group)
+        {
+            // So far it has been given to that group. Should somebody remove it, it cannot be made anew.
+            tracing::debug!(%error, group, "cannot become a member of the socket's group");
+        }
         let rights = rights::keep(sources.needs())?;
         rights_told(&rights);
         Ok(App { config: self, admin, socket, host, sources, epoch, handle, channel, keep, rights })
@@ -144,13 +151,16 @@ impl App {
             &self.config,
             self.host.clone(),
             self.channel,
+            &self.sources,
             self.keep,
             heartbeats.promise("refresher", REFRESHER_BEAT, tokio::time::Instant::now()),
             refreshing_stop.clone(),
         )
         .map_err(|source| Error::Part { part: "the refresher's thread", source })?;
-        let watching = watching::start(self.sources.clone(), self.epoch)
+        let watching_beat = heartbeats.promise("changes", watching::BEAT, tokio::time::Instant::now());
+        let watching = watching::start(self.sources.clone(), self.epoch, watching_beat)
             .map_err(|source| Error::Part { part: "the thread that watches for changes", source })?;
+        sources::announce(&self.sources, &readiness);
         let mut serving = self.socket.serve(self.handle.clone(), stop.clone())?;
         let reporter = report::Reporter::new(
             &self.config,

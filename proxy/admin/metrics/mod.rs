@@ -122,7 +122,12 @@ pub fn counters<L: EncodeLabelSet>(
     Ok(())
 }
 
-/// Writes a gauge with labels, one sample for each set of them.
+/// Writes a counter without labels. `name` is without `_total`.
+pub fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
+    counters(encoder, name, help, [(NO_LABELS, value)])
+}
+
+/// Writes a family of gauges, one sample per label set.
 pub fn gauges<L: EncodeLabelSet>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
@@ -134,11 +139,6 @@ pub fn gauges<L: EncodeLabelSet>(
         family.encode_family(&labels)?.encode_gauge(&value)?;
     }
     Ok(())
-}
-
-/// Writes a counter without labels. `name` is without `_total`.
-pub fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
-    counters(encoder, name, help, [(NO_LABELS, value)])
 }
 
 /// Writes a gauge without labels; without a value, only its name.
