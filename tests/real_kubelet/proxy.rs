@@ -45,7 +45,7 @@ impl Proxy {
             .arg(node.scratch("admin").join("admin.sock"))
             .args(["--admin-address", "127.0.0.1:0"])
             .arg("--state-dir")
-            .arg(node.scratch("state"))
+            .arg(node.scratch("state").join("kept"))
             .args(flags)
             .stdin(Stdio::null())
             .spawn()
