@@ -186,17 +186,20 @@ fn standing<'a>(pods: &[Pod<'_>], container: &Container<'a>, holders: &Holders) 
 /// looks like one in a small shared pool: only what is known to be always in the shared pool tells them apart.
 fn pod_sets(pods: &[Pod<'_>], containers: &[Container<'_>], holders: &Holders) -> Vec<Option<CpuSet>> {
     let mut unions = vec![CpuSet::new(); pods.len()];
-    let mut whole = vec![!holders.unknown; pods.len()];
+    let mut whole: Vec<bool> =
+        pods.iter().map(|pod| !holders.unknown && pod.guaranteed && pod.pool.always_shared.is_some()).collect();
+    // What the pods that are out of the question have is one set: most pods are.
+    let (mut once, mut several) = (CpuSet::new(), CpuSet::new());
     for container in containers {
         match container.cpus {
-            Some(cpus) => {
+            Some(cpus) if pods[container.pod].guaranteed => {
                 unions[container.pod].union_with(cpus);
                 whole[container.pod] &= container.known && !cpus.is_empty();
             }
+            Some(cpus) => once.union_with(cpus),
             None => whole[container.pod] = false,
         }
     }
-    let (mut once, mut several) = (CpuSet::new(), CpuSet::new());
     for set in &unions {
         set.count_in(&mut once, &mut several);
     }

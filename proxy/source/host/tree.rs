@@ -361,7 +361,10 @@ impl Tree {
 
     /// Says anew who has which CPUs to itself: a relation between all sets.
     fn settle(&mut self, known: &Known) {
-        let (mine, whole) = self.facts(known, exclusive::undecided);
+        let judge = |pods: &[exclusive::Pod<'_>], containers: &[exclusive::Container<'_>]| {
+            (exclusive::undecided(pods, containers), exclusive::decide(pods, containers))
+        };
+        let ((mine, whole), mut verdicts) = self.facts(known, judge);
         let mut unread: Vec<(String, Option<String>)> = Vec::new();
         for (at, (cgroup, pod)) in self.pods.iter().enumerate() {
             if pod.entitlement.is_none() && whole.binary_search(&at).is_ok() {
@@ -373,6 +376,7 @@ impl Tree {
                 unread.push((pod.to_owned(), Some(cgroup.to_owned())));
             }
         }
+        let more = !unread.is_empty();
         for (pod, member) in unread {
             let entitlement = Some(self.hierarchies.entitlement(member.as_ref().unwrap_or(&pod)));
             let Some(pod) = self.pods.get_mut(&pod) else { continue };
@@ -385,7 +389,10 @@ impl Tree {
                 None => pod.entitlement = entitlement,
             }
         }
-        let verdicts = self.facts(known, exclusive::decide);
+        // Mostly all is known already.
+        if more {
+            verdicts = self.facts(known, exclusive::decide);
+        }
         let mut of_container = verdicts.containers.into_iter();
         for (pod, cpus) in self.pods.values_mut().zip(verdicts.pods) {
             pod.cpus = cpus;
