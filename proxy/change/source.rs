@@ -45,7 +45,8 @@ pub trait Source: Send + Sync {
         Ok(None)
     }
 
-    /// Called once, when the epoch exists: words are handed over here, see [`Epoch::add_words`].
+    /// Called once, when the epoch exists: words are handed over here, see [`Epoch::add_words`], and
+    /// threads are started here at the earliest: rights have been dropped by now.
     fn begin(&self, epoch: &Arc<Epoch>) {
         let _later = epoch;
     }
