@@ -9,8 +9,10 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::admin::Metrics;
 use crate::admin::metrics::Format;
-use crate::change::Epoch;
+use crate::app::sources::Changes;
+use crate::change::{Epoch, Layout, Sources, Watched};
 use crate::client::{self, Connection};
+use crate::config::ChangeSource;
 use crate::kubepods::Kubepods;
 use crate::refresh;
 
@@ -73,6 +75,12 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
     let mut metrics = Metrics::new();
     metrics.register(Box::new(Serving(Arc::clone(&stats))));
     metrics.register(Box::new(Refreshing(handle)));
+    let watched = Watched {
+        kubelet: Layout { socket: socket.clone(), root_dir: directory.path().to_owned() },
+        cgroup_root: directory.path().join("cgroup"),
+    };
+    let chosen = [ChangeSource::Kubepods, ChangeSource::KubeletDirs, ChangeSource::Timer];
+    metrics.register(Box::new(Changes(Sources::open(&chosen, &watched))));
     metrics.register(Box::new(Keeping(Arc::default())));
     let scrape = metrics.encode(Format::Prometheus).unwrap();
     for line in [
@@ -84,6 +92,10 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
         "requests_in_flight 0",
         "waits_total 1",
         "source_up 0",
+        r#"change_source{source="kubelet-dirs",part="device-plugins",state="absent"} 1"#,
+        r#"change_source{source="kubelet-dirs",part="device-plugins",state="attached"} 0"#,
+        r#"change_events_total{source="kubepods",part="cgroups"} 0"#,
+        r#"change_losses_total{source="kubelet-dirs",part="socket"} 0"#,
         r#"saves_total{what="age"} 0"#,
     ] {
         assert!(scrape.contains(&format!("\npodresources_proxy_{line}\n")), "no {line} in\n{scrape}");
@@ -93,6 +105,9 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
     insta::assert_snapshot!(families.join("\n"), @r"
     podresources_proxy_build_info
     podresources_proxy_captures_total
+    podresources_proxy_change_events_total
+    podresources_proxy_change_losses_total
+    podresources_proxy_change_source
     podresources_proxy_connections_accepted_total
     podresources_proxy_connections_open
     podresources_proxy_connections_refused_total

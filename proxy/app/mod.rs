@@ -3,6 +3,7 @@
 mod metrics;
 mod refreshing;
 mod report;
+mod sources;
 mod watching;
 
 use std::io;
@@ -141,13 +142,16 @@ impl App {
         let mut refreshing = refreshing::start(
             &self.config,
             self.channel,
+            &self.sources,
             self.keep,
             heartbeats.promise("refresher", REFRESHER_BEAT, tokio::time::Instant::now()),
             refreshing_stop.clone(),
         )
         .map_err(|source| Error::Part { part: "the refresher's thread", source })?;
-        let watching = watching::start(self.sources.clone(), self.epoch)
+        let watching_beat = heartbeats.promise("changes", watching::BEAT, tokio::time::Instant::now());
+        let watching = watching::start(self.sources.clone(), self.epoch, watching_beat)
             .map_err(|source| Error::Part { part: "the thread that watches for changes", source })?;
+        sources::announce(&self.sources, &readiness);
         let mut serving = self.socket.serve(self.handle.clone(), stop.clone())?;
         let reporter = report::Reporter::new(
             &self.config,
