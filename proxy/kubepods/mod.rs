@@ -3,6 +3,7 @@
 //! Reads directories only, never a pod's data. Everything here blocks: call it off the serving threads.
 
 mod cgroups;
+pub mod path;
 mod pod_logs;
 mod uid;
 
