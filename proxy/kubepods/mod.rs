@@ -32,6 +32,11 @@ impl Kubepods {
         pod_logs::uids(&self.pod_logs)
     }
 
+    /// The namespaces and names of the pods that have logged here, by their uid. Empty where the directory cannot be read.
+    pub fn names(&self) -> HashMap<PodUid, PodName> {
+        pod_logs::names(&self.pod_logs)
+    }
+
     /// Which of these pods have a process in their cgroup. `None` where no kubepods cgroup is in sight, so that nothing can be told.
     pub fn living(&self, of: &HashSet<PodUid>) -> Option<HashSet<PodUid>> {
         cgroups::living(&self.cgroup_root, of)
