@@ -174,7 +174,7 @@ mod tests {
         let first = AtomicUsize::new(0);
         let names = Names::new(move || {
             if first.fetch_add(1, Relaxed) > 0 {
-                drop(held.recv());
+                let _ = held.recv();
             }
             [(uid(1), name("a"))].into()
         })
@@ -195,7 +195,7 @@ mod tests {
             Names::new(move || {
                 let found = node.lock().unwrap().clone();
                 begin.send(()).unwrap();
-                drop(gone_on.recv());
+                let _ = gone_on.recv();
                 found
             })
             .unwrap(),

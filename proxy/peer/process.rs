@@ -75,8 +75,10 @@ impl Process {
             Ok(text) => vec![text],
             Err(_) => return self.otherwise(),
         };
-        // A first thread that has ended, while others go on, is in no cgroup of v1 any more, and each thread may have one of its own.
-        if let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) {
+        // A first thread that has ended, while others go on, is in no cgroup of v1 any more; its others are.
+        if is_nowhere(&cgroups[0])
+            && let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task"))
+        {
             let others = threads.flatten().filter(|thread| thread.file_name().to_str() != Some(&pid.to_string()));
             cgroups.extend(others.take(THREADS).filter_map(|thread| fs::read(thread.path().join("cgroup")).ok()));
         }
@@ -118,6 +120,11 @@ impl Process {
             }
         }
     }
+}
+
+/// Whether these are the roots of all hierarchies.
+fn is_nowhere(cgroups: &[u8]) -> bool {
+    cgroups.split(|byte| *byte == b'\n').all(|line| line.is_empty() || line.ends_with(b":/"))
 }
 
 /// When the process that has this pid now started, in ticks since boot; `None` where there is none.
