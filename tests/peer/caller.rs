@@ -54,7 +54,7 @@ impl Door {
 
     /// A process in these cgroups dials us.
     pub(crate) fn call_from(&self, cgroups: &[PathBuf]) -> Caller {
-        let join = r#"for cgroup in $CGROUPS; do echo 0 > "$cgroup/cgroup.procs" || exit 1; done; exec "$0" "$@""#;
+        let join = r#"for cgroup in $CGROUPS; do echo 0 > "$cgroup/cgroup.procs" || exit 1; done; exec "$0" "$@" 2>/dev/null"#;
         let paths: Vec<_> = cgroups.iter().map(|path| path.to_str().unwrap()).collect();
         let mut command = Command::new("sh");
         command.args(["-c", join]).arg(env!("CARGO_BIN_EXE_podresources-proxy")).env("CGROUPS", paths.join(" "));
