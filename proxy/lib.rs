@@ -20,6 +20,8 @@ pub mod change;
 #[cfg(feature = "server")]
 pub mod kubepods;
 #[cfg(feature = "server")]
+pub mod peer;
+#[cfg(feature = "server")]
 pub mod refresh;
 #[cfg(feature = "server")]
 pub mod serve;
