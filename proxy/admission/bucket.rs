@@ -30,11 +30,14 @@ impl Pace {
     /// a token takes longer than a year is taken for one a year.
     #[must_use]
     pub fn new(per_second: f64, burst: u32) -> Self {
-        const YEAR: f64 = 365.0 * 86_400.0 * 1e9;
-        let interval = (1e9 / per_second).clamp(1.0, YEAR).round();
+        const YEAR: u64 = 365 * 86_400 * 1_000_000_000;
+        #[expect(clippy::cast_precision_loss, reason = "a year need not be exact")]
+        let interval = (1e9 / per_second).clamp(1.0, YEAR as f64).round();
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to what a year has in nanoseconds")]
         let interval = interval as u64;
-        Self { interval, depth: interval.saturating_mul(u64::from(burst.max(1))) }
+        // A century is as good as for ever, and leaves room to count in.
+        let depth = interval.saturating_mul(u64::from(burst.max(1))).min(100 * YEAR);
+        Self { interval, depth }
     }
 
     /// One of `sharers` equal parts of half the burst and all of the rate; never less than one token.

@@ -14,7 +14,7 @@ const MOST: u64 = (1 << COUNT_BITS) - 1;
 
 /// Refusals of late.
 #[derive(Debug)]
-pub struct Flood {
+pub(super) struct Flood {
     window: AtomicU64,
 }
 
@@ -22,12 +22,12 @@ pub struct Flood {
 
 impl Flood {
     /// Nothing was refused yet.
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { window: AtomicU64::new(0) }
     }
 
     /// Counts a refusal; whether there were more than `bearable` within a second. Then the count begins anew.
-    pub fn refused(&self, bearable: u64, now: u64) -> bool {
+    pub(super) fn refused(&self, bearable: u64, now: u64) -> bool {
         let now = now / 1_000_000 + 1;
         let mut word = self.window.load(Relaxed);
         loop {
@@ -43,7 +43,7 @@ impl Flood {
     }
 
     /// Whether no refusal is remembered that could still count.
-    pub fn is_over(&self, now: u64) -> bool {
+    pub(super) fn is_over(&self, now: u64) -> bool {
         let began = self.window.load(Relaxed) >> COUNT_BITS;
         began == 0 || (now / 1_000_000 + 1).saturating_sub(began) >= WINDOW
     }

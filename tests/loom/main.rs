@@ -9,7 +9,7 @@ mod atomic {
 #[expect(dead_code, unreachable_pub, reason = "the library uses more of it than these tests")]
 mod bucket;
 #[path = "../../proxy/admission/flood.rs"]
-#[expect(dead_code, unreachable_pub, reason = "the library uses more of it than these tests")]
+#[expect(dead_code, reason = "the library uses more of it than these tests")]
 mod flood;
 
 use bucket::{Bucket, Pace};
