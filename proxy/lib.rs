@@ -12,6 +12,8 @@ pub mod proto;
 #[cfg(any(feature = "server", feature = "cli"))]
 pub mod admin;
 #[cfg(feature = "server")]
+pub mod admission;
+#[cfg(feature = "server")]
 pub mod answer;
 #[cfg(feature = "server")]
 pub mod app;

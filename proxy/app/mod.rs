@@ -14,11 +14,15 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::change::{Epoch, KubeletDirs, Layout, Queue, WatchError};
+use crate::peer::Resolver;
 use crate::refresh::{self, Handle};
-use crate::{admin, serve};
+use crate::{admin, admission, serve};
 
 /// The thread that refreshes has to show itself this often: its longest work without an await is building a snapshot.
 const REFRESHER_BEAT: Duration = Duration::from_secs(5);
+
+/// How often clients that have gone are looked at.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// All that a running proxy goes by, as sub-configs of its parts.
 #[derive(Clone, Debug)]
@@ -31,6 +35,8 @@ pub struct Config {
     pub refresh: refresh::Config,
     /// The socket that clients call.
     pub serve: serve::Config,
+    /// What each of them may have.
+    pub admission: admission::Config,
     /// Health, metrics, status.
     pub admin: admin::Config,
     /// The configuration as text, for the admin socket.
@@ -125,8 +131,14 @@ impl App {
             refreshing_stop.clone(),
         )
         .map_err(|source| Error::Part { part: "the refresher's thread", source })?;
-        let mut serving = self.socket.serve(self.handle.clone(), stop.clone())?;
-        let reporter = report::Reporter::new(&self.config, self.handle.clone(), self.dirs, serving.stats(), readiness.clone());
+        let table = admission::Table::new(self.config.admission.clone());
+        let socket = match self.config.admission.mode {
+            admission::Mode::Off => self.socket,
+            admission::Mode::Enforce | admission::Mode::Observe => self.socket.behind(door(table.clone())),
+        };
+        let mut serving = socket.serve(self.handle.clone(), stop.clone())?;
+        let reporter =
+            report::Reporter::new(&self.config, self.handle.clone(), self.dirs, serving.stats(), table.clone(), readiness.clone());
         let address = self.admin.local_addr();
         let admin = self
             .admin
@@ -153,6 +165,7 @@ impl App {
             _ = terminate.recv() => Ok("SIGTERM"),
             _ = interrupt.recv() => Ok("SIGINT"),
             done = work => done,
+            () = sweep(&table) => Ok("never"),
             () = refreshing.ended() => Err(Error::RefresherEnded),
         };
         match &ended {
@@ -168,6 +181,20 @@ impl App {
         refreshing.join();
         tracing::info!("stopped");
         ended.map(drop)
+    }
+}
+
+/// How clients come in: by what the kernel says of them.
+fn door(table: Arc<admission::Table>) -> serve::Door {
+    let resolver = Resolver::default();
+    serve::Door { table, identify: Arc::new(move |socket| resolver.resolve(socket)) }
+}
+
+/// Forgets the clients that have gone, also where nobody comes any more.
+async fn sweep(table: &admission::Table) {
+    let mut tick = tokio::time::interval(SWEEP_EVERY);
+    loop {
+        table.sweep(tick.tick().await);
     }
 }
 

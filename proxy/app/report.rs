@@ -8,6 +8,7 @@ use tokio::time::{Instant, timeout};
 use super::{Config, metrics};
 use crate::admin::status::{ChangeSource, Clients, Freshness, Rights, Snapshot, Source, Status, Timestamp, Upstream};
 use crate::admin::{Heartbeats, Latch, LogLevel, Metrics, Parts, Readiness};
+use crate::admission::Table;
 use crate::change::KubeletDirs;
 use crate::grpc::Code;
 use crate::refresh::{CALLS, Handle, Reach};
@@ -20,6 +21,7 @@ pub(super) struct Reporter {
     handle: Handle,
     dirs: Arc<KubeletDirs>,
     serving: Arc<serve::Stats>,
+    table: Arc<Table>,
     readiness: Readiness,
     started: Instant,
 }
@@ -32,9 +34,10 @@ impl Reporter {
         handle: Handle,
         dirs: Arc<KubeletDirs>,
         serving: Arc<serve::Stats>,
+        table: Arc<Table>,
         readiness: Readiness,
     ) -> Self {
-        Self { config: Arc::new(config.clone()), handle, dirs, serving, readiness, started: Instant::now() }
+        Self { config: Arc::new(config.clone()), handle, dirs, serving, table, readiness, started: Instant::now() }
     }
 
     pub(super) fn parts(self, heartbeats: Heartbeats, log_level: LogLevel) -> Parts {

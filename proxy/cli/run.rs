@@ -8,7 +8,7 @@ use crate::change::Layout;
 use crate::config::{self, Config, Place, Resolved};
 use crate::kubepods::Kubepods;
 use crate::simulate::{self, Simulator};
-use crate::{app, refresh, serve};
+use crate::{admission, app, refresh, serve};
 
 /// Run the proxy in front of the kubelet
 ///
@@ -68,8 +68,8 @@ async fn demo(config: &Config) -> Result<Simulator, Fault> {
 
 /// What the parts go by.
 fn app_config(resolved: &Resolved) -> app::Config {
-    let Config { upstream, listen, admin, .. } = &resolved.config;
-    let limits = serve::Limits { grace: listen.grace, ..serve::Limits::default() };
+    let Config { upstream, listen, clients, admin, .. } = &resolved.config;
+    let limits = serve::Limits { grace: listen.grace, connections: listen.max_connections.get(), ..serve::Limits::default() };
     app::Config {
         kubelet: Layout { socket: upstream.socket.as_path().to_owned(), root_dir: upstream.kubelet_dir.clone() },
         max_reply: upstream.max_reply,
@@ -90,6 +90,22 @@ fn app_config(resolved: &Resolved) -> app::Config {
                 replace: listen.replace,
             },
             serving: serve::ServingConfig { threads: listen.threads, instance: rand::random(), limits },
+        },
+        admission: admission::Config {
+            mode: match clients.admission {
+                config::Admission::Enforce => admission::Mode::Enforce,
+                config::Admission::Observe => admission::Mode::Observe,
+                config::Admission::Off => admission::Mode::Off,
+            },
+            limits: admission::Limits {
+                rate: clients.rate,
+                burst: clients.burst.get(),
+                connections: clients.connections.get(),
+                calls: clients.calls.get(),
+                waiting_bytes: clients.waiting_bytes as u64,
+                ..admission::Limits::default()
+            },
+            max_connections: listen.max_connections.get(),
         },
         admin: admin::Config {
             address: admin.address,

@@ -12,7 +12,7 @@ use super::gets::Job;
 use super::stats::Stats;
 use super::view::{Need, Part, Reach, Verdict, View};
 use super::{Activity, Shared};
-use crate::answer::{Answer, Answers, Ask, Freshness, Source, Terms, Wait};
+use crate::answer::{Answer, Answers, Ask, Freshness, Source, Terms, Wait, Who};
 use crate::grpc::{Code, Status};
 use crate::snapshot::{Lookup, PodList};
 
@@ -43,7 +43,7 @@ impl Answers for Handle {
         }
     }
 
-    async fn wait(&self, ask: Ask, terms: Terms, wait: Wait, deadline: Instant) -> Result<Answer, Status> {
+    async fn wait(&self, ask: Ask, terms: Terms, _who: Who, wait: Wait, deadline: Instant) -> Result<Answer, Status> {
         self.shared.stats.waits.add();
         let need = Need { epoch: wait.epoch, arrived: wait.arrived, max_age: terms.max_age };
         timeout_at(deadline, self.answer(&ask, need)).await.unwrap_or_else(|_| {

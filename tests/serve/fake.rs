@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use podresources_proxy::answer::{Answer, Answers, Ask, Freshness, Source, Terms, Wait};
+use podresources_proxy::answer::{Answer, Answers, Ask, Freshness, Source, Terms, Wait, Who};
 use podresources_proxy::grpc::{Code, Status, prefix};
 use podresources_proxy::serve::{Config, Limits, Server, Serving, ServingConfig, SocketConfig};
 use tempfile::TempDir;
@@ -90,7 +90,7 @@ impl Answers for Fake {
         if self.gate.is_some() { Err(Wait { epoch: 8, arrived: Instant::now() }) } else { Ok(self.answer()) }
     }
 
-    async fn wait(&self, _: Ask, _: Terms, wait: Wait, deadline: Instant) -> Result<Answer, Status> {
+    async fn wait(&self, _: Ask, _: Terms, _: Who, wait: Wait, deadline: Instant) -> Result<Answer, Status> {
         struct Waiting<'a>(&'a AtomicUsize);
         impl Drop for Waiting<'_> {
             fn drop(&mut self) {

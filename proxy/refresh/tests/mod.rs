@@ -11,7 +11,7 @@ use prost::Message;
 
 use super::fake::FakeKubelet;
 use super::*;
-use crate::answer::{Answer, Answers, Ask, Terms};
+use crate::answer::{Answer, Answers, Ask, Terms, Who};
 use crate::change::Kind;
 use crate::grpc::{Code, Status};
 use crate::proto::{v1, v1alpha1};
@@ -65,7 +65,7 @@ impl Rig {
     async fn ask_on(&self, ask: Ask, terms: Terms) -> Result<Answer, Status> {
         match self.handle.at_once(&ask, &terms) {
             Ok(answer) => answer,
-            Err(wait) => self.handle.wait(ask, terms, wait, Instant::now() + 10 * SECOND).await,
+            Err(wait) => self.handle.wait(ask, terms, Who::ANYBODY, wait, Instant::now() + 10 * SECOND).await,
         }
     }
 
