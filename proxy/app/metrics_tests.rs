@@ -73,6 +73,14 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
     let mut metrics = Metrics::new();
     metrics.register(Box::new(Serving(Arc::clone(&stats))));
     metrics.register(Box::new(Refreshing(handle)));
+    let nowhere = PathBuf::from("/nonexistent");
+    let resolver = Resolver::new(Kubepods { cgroup_root: nowhere.clone(), pod_logs: nowhere }).unwrap();
+    let (client, server) = UnixStream::pair().unwrap();
+    resolver.resolve(std::os::fd::AsFd::as_fd(&server));
+    drop(client);
+    metrics.register(Box::new(Peers(Arc::new(resolver))));
+    let table = crate::admission::Table::new(crate::admission::Config::default());
+    metrics.register(Box::new(Rules(InForce::new(super::super::Rulebook::default(), None, &table))));
     let scrape = metrics.encode(Format::Prometheus).unwrap();
     for line in [
         "connections_open 1",
@@ -83,6 +91,9 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
         "requests_in_flight 0",
         "waits_total 1",
         "source_up 0",
+        r#"peers_total{seen="process"} 1"#,
+        r#"rules_reloads_total{result="refused"} 0"#,
+        "rules_wrong 0",
     ] {
         assert!(scrape.contains(&format!("\npodresources_proxy_{line}\n")), "no {line} in\n{scrape}");
     }
@@ -97,10 +108,13 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
     podresources_proxy_epoch
     podresources_proxy_forwarded_gets_total
     podresources_proxy_kubelet_restarts_total
+    podresources_proxy_peers_total
     podresources_proxy_pods_kept_after_restart
     podresources_proxy_reply_bytes_max
     podresources_proxy_requests_in_flight
     podresources_proxy_requests_total
+    podresources_proxy_rules_reloads_total
+    podresources_proxy_rules_wrong
     podresources_proxy_snapshot_age_seconds
     podresources_proxy_snapshot_allocatable_bytes
     podresources_proxy_snapshot_epoch

@@ -5,12 +5,14 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, timeout};
 
+use super::reload::InForce;
 use super::{Config, metrics};
-use crate::admin::status::{ChangeSource, Clients, Freshness, Rights, Snapshot, Source, Status, Timestamp, Upstream};
+use crate::admin::status::{ChangeSource, Clients, Freshness, Rights, Rules, Snapshot, Source, Status, Timestamp, Upstream};
 use crate::admin::{Heartbeats, Latch, LogLevel, Metrics, Parts, Readiness};
 use crate::admission::Table;
 use crate::change::KubeletDirs;
 use crate::grpc::Code;
+use crate::peer::Resolver;
 use crate::refresh::{CALLS, Handle, Reach};
 use crate::serve::{self, Method};
 
@@ -21,9 +23,17 @@ pub(super) struct Reporter {
     handle: Handle,
     dirs: Arc<KubeletDirs>,
     serving: Arc<serve::Stats>,
-    table: Arc<Table>,
+    clients: Watched,
     readiness: Readiness,
     started: Instant,
+}
+
+/// What there is to say on clients.
+#[derive(Clone, Debug)]
+pub(super) struct Watched {
+    pub(super) table: Arc<Table>,
+    pub(super) rules: Arc<InForce>,
+    pub(super) resolver: Arc<Resolver>,
 }
 
 // === impl Reporter ===
@@ -34,16 +44,18 @@ impl Reporter {
         handle: Handle,
         dirs: Arc<KubeletDirs>,
         serving: Arc<serve::Stats>,
-        table: Arc<Table>,
+        clients: Watched,
         readiness: Readiness,
     ) -> Self {
-        Self { config: Arc::new(config.clone()), handle, dirs, serving, table, readiness, started: Instant::now() }
+        Self { config: Arc::new(config.clone()), handle, dirs, serving, clients, readiness, started: Instant::now() }
     }
 
     pub(super) fn parts(self, heartbeats: Heartbeats, log_level: LogLevel) -> Parts {
         let mut metrics = Metrics::new();
         metrics.register(Box::new(metrics::Serving(self.serving.clone())));
         metrics.register(Box::new(metrics::Refreshing(self.handle.clone())));
+        metrics.register(Box::new(metrics::Peers(self.clients.resolver.clone())));
+        metrics.register(Box::new(metrics::Rules(self.clients.rules.clone())));
         let (readiness, shown) = (self.readiness.clone(), self.config.shown.clone());
         Parts {
             readiness,
@@ -97,6 +109,7 @@ impl Reporter {
             }),
             upstream: self.upstream(),
             clients: self.clients(),
+            rules: self.rules(),
             rights: Rights::current(),
             readiness: self.readiness.report(),
         }
@@ -132,6 +145,13 @@ impl Reporter {
             burst: f64::from(self.config.refresh.upstream_burst),
             waiting: self.handle.waiting() as u64,
         }
+    }
+
+    fn rules(&self) -> Rules {
+        let rules = &self.clients.rules;
+        let (taken, refused) = rules.reloads();
+        let file = rules.file().map(|file| file.display().to_string());
+        Rules { file, classes: rules.classes(), taken, refused, error: rules.error() }
     }
 
     fn clients(&self) -> Clients {

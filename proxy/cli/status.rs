@@ -60,6 +60,7 @@ fn screen(status: &Status) -> String {
         ("snapshot", snapshot(status)),
         ("upstream", upstream(status)),
         ("clients", clients(status)),
+        ("rules", rules(status)),
         ("rights", rights(status)),
     ];
     let mut lines = Vec::new();
@@ -140,6 +141,20 @@ fn clients(status: &Status) -> Vec<String> {
     lines
 }
 
+/// Only what a user has set, and what is wrong with it.
+fn rules(status: &Status) -> Vec<String> {
+    let rules = &status.rules;
+    let mut lines = Vec::new();
+    if !rules.classes.is_empty() {
+        lines.push(format!("classes in their order: {}", rules.classes.join(", ")));
+    }
+    if let Some(error) = &rules.error {
+        lines.push(format!("the new rules in {} are NOT in force:", or_nothing(rules.file.as_deref().unwrap_or_default())));
+        lines.extend(error.lines().map(str::to_owned));
+    }
+    lines
+}
+
 /// Those that change sources and foreign processes need, by name, and how many more there are.
 fn rights(status: &Status) -> Vec<String> {
     const OURS: [&str; 5] = ["CAP_BPF", "CAP_PERFMON", "CAP_SYS_ADMIN", "CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH"];
@@ -186,6 +201,7 @@ mod tests {
             "snapshot": {"pods": 110, "list_bytes": 22000, "allocatable_bytes": null, "digest": "ab12", "kept_after_restart": ["ns/a"]},
             "upstream": {"calls": 7, "refused": 1, "failed": 2, "rate": 20.0, "burst": 4.0, "waiting": 5},
             "clients": {"connections": 3, "accepted": 9, "refused": 0, "requests": {"List": 4, "Get": 2, "other": 0}},
+            "rules": {"file": "/c.toml", "classes": ["cni", "others"], "error": "/c.toml:3: a\n/c.toml:4: b"},
             "rights": {"uid": 0, "capabilities": ["CAP_BPF", "CAP_KILL", "CAP_SYS_ADMIN"]},
             "readiness": {"ready": false, "waiting_for": [{"name": "first capture", "reason": "no socket"}], "notes": ["no hostPID"]}
         }"#,
@@ -208,6 +224,10 @@ mod tests {
         clients    3 connected, 9 accepted, 0 turned away
                    Get: 2
                    List: 4
+        rules      classes in their order: cni, others
+                   the new rules in /c.toml are NOT in force:
+                   /c.toml:3: a
+                   /c.toml:4: b
         rights     uid 0, CAP_BPF CAP_SYS_ADMIN and 1 more
         ");
     }

@@ -39,6 +39,8 @@ struct State {
     begun: u64,
     ended: u64,
     wanted: u64,
+    /// Somebody has waited for a look in vain: until one ends, nobody else waits.
+    hangs: bool,
     closed: bool,
 }
 
@@ -70,13 +72,18 @@ impl Names {
         let look = state.begun + 1;
         state.wanted = state.wanted.max(look);
         self.shared.changed.notify_all();
+        if state.hangs {
+            return None;
+        }
         let (mut state, timeout) = self
             .shared
             .changed
             .wait_timeout_while(state, PATIENCE, |state| state.ended < look)
             .unwrap_or_else(PoisonError::into_inner);
         let name = state.names.get(&pod).map(Arc::clone);
-        if name.is_none() && !timeout.timed_out() {
+        if timeout.timed_out() && state.ended < look {
+            state.hangs = true;
+        } else if name.is_none() {
             state.nameless.retain(|_, until| now < *until);
             if state.nameless.len() < MOST_NAMELESS {
                 state.nameless.insert(pod, now + NAMELESS);
@@ -118,6 +125,7 @@ impl Shared {
             names.extend(found.into_iter().map(|(uid, name)| (uid, Arc::new(name))));
             state.names = names;
             state.ended = state.begun;
+            state.hangs = false;
             self.changed.notify_all();
         }
     }
@@ -181,6 +189,8 @@ mod tests {
         .unwrap();
         assert!(names.of(uid(1)).is_some());
         assert_eq!(names.of(uid(2)), None);
+        assert!(names.shared.lock().hangs, "the next ones do not wait");
+        assert_eq!(names.of(uid(3)), None);
         assert_eq!(names.of(uid(1)).unwrap().name, "a");
         drop(hold);
     }

@@ -51,14 +51,6 @@ fn what_is_no_unix_socket_is_nobody_in_particular_and_asks_for_no_rights() {
     assert!(!resolver.sight().needs_host_pid());
 }
 
-#[tokio::test]
-async fn a_desk_tells_the_peer_after_the_socket_has_been_closed() {
-    let (_client, server) = connected();
-    let peer = Desk::new(std::sync::Arc::new(resolver())).peer(server.as_fd());
-    drop(server);
-    assert_eq!(peer.await.pid, Some(std::process::id()));
-}
-
 #[test]
 fn a_process_is_seen_while_it_lives_and_gone_once_it_has_ended_reaped_or_not() {
     let mut child = sleeping();

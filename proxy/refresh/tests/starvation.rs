@@ -53,7 +53,7 @@ fn a_client_content_with_any_age_is_answered_while_the_kubelet_is_away() {
         tokio::time::sleep(60 * SECOND).await;
         rig.epoch.bump(Kind::List);
         let asked = Instant::now();
-        let answer = rig.ask_on(Ask::List, Terms { max_age: Some(Duration::ZERO) }).await.unwrap();
+        let answer = rig.ask_on(Ask::List, Terms { max_age: Some(Duration::ZERO), ..Terms::default() }).await.unwrap();
         assert!(answer.freshness.stale);
         assert!(asked.elapsed() < SECOND / 10, "{:?}", asked.elapsed());
     });
