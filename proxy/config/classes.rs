@@ -204,8 +204,7 @@ impl Reader<'_> {
             if !class.name.is_empty() && before.iter().any(|(other, _)| other.name == class.name) {
                 self.value(*line, "class.name", &class.name, "another class has this name");
             }
-            if right
- && let Some((other, _)) = before.iter().find(|(other, _)| other.takes_everybody() && !other.has_methods()) {
+            if right && let Some((other, _)) = before.iter().find(|(other, _)| other.takes_everybody() && !other.has_methods()) {
                 let reason =
                     format!("the first class that takes a client is its own, and \"{}\" above takes everybody", other.name);
                 self.value(*line, "class", &class.name, &reason);

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
@@ -10,12 +9,15 @@ use podresources_proxy::kubepods::Kubepods;
 use podresources_proxy::peer::{Client, Peer, Resolver};
 
 use crate::node::{Node, wait};
-use crate::proxy::Proxy;
+use crate::proxy::{self, Proxy};
+
+/// Which the pod's containers call, in the folder of the proxy's own: the first is its socket.
+const SOCKETS: [&str; 2] = [proxy::SOCKET, "other.sock"];
 
 /// A static pod of two containers that call a socket in `doors` again and again, with the command itself. They write what it says there.
 fn add_callers(node: &Node, name: &str, bin: &Path, doors: &Path) {
-    let container = |container: &str| {
-        let call = format!("/tool/podresources-proxy list --socket /doors/{container}.sock > /doors/{container}.new 2>&1");
+    let container = |container: &str, socket: &str| {
+        let call = format!("/tool/podresources-proxy list --socket /doors/{socket} > /doors/{container}.new 2>&1");
         format!(
             "  - name: {container}
     image: docker.io/lab/busybox:1
@@ -40,8 +42,8 @@ spec:
   containers:
 {}{}  volumes:
 {}{}{}{}",
-        container("one"),
-        container("two"),
+        container("one", SOCKETS[0]),
+        container("two", SOCKETS[1]),
         volume("tool", bin),
         volume("lib", Path::new("/usr/lib")),
         volume("lib64", Path::new("/usr/lib64")),
@@ -65,13 +67,8 @@ fn accept(listener: &UnixListener, resolver: &Resolver) -> Peer {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_real_pods_containers_are_one_client_by_name_and_a_class_of_their_namespace_holds_for_them() {
     let node = Node::start();
-    let doors = node.scratch("doors");
-    let listeners = ["one", "two"].map(|name| {
-        let path = doors.join(format!("{name}.sock"));
-        let listener = UnixListener::bind(&path).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
-        listener
-    });
+    let doors = node.scratch(proxy::FOLDER);
+    let listeners = SOCKETS.map(|name| UnixListener::bind(doors.join(name)).unwrap());
     let resolver = Resolver::new(Kubepods { cgroup_root: "/sys/fs/cgroup".into(), pod_logs: node.pod_logs() }).unwrap();
     add_callers(&node, "caller", &tool(&node), &doors);
     let (one, two) = tokio::task::block_in_place(|| (accept(&listeners[0], &resolver), accept(&listeners[1], &resolver)));
@@ -84,8 +81,8 @@ async fn a_real_pods_containers_are_one_client_by_name_and_a_class_of_their_name
     // The same through the proxy, whose file shuts that namespace out, and then does no more.
     let config = node.scratch("etc").join("config.toml");
     fs::write(&config, "[[class]]\nname = \"shut\"\nnamespace = \"monitoring\"\ndeny = true\n").unwrap();
-    fs::remove_file(doors.join("one.sock")).unwrap();
-    let proxy = Proxy::start(&node, &["--config", config.to_str().unwrap(), "--listen-socket", doors.join("one.sock").to_str().unwrap(), "--socket-mode", "0666"]).await;
+    fs::remove_file(doors.join(SOCKETS[0])).unwrap();
+    let proxy = Proxy::start(&node, &["--config", config.to_str().unwrap()]).await;
     let said = || fs::read_to_string(doors.join("one.said")).unwrap_or_default();
     wait("it is refused by name", || said().contains("pod:monitoring/caller-node1 may not call here").then_some(())).await;
     fs::write(&config, "").unwrap();
