@@ -185,9 +185,15 @@ impl Call<'_> {
             None => self.admitted.take(rules, clock),
             Some(bucket) => state.by_method[bucket].take(1, rules.pace, clock),
         };
-        match taken.and_then(|()| rules.whole.as_ref().map_or(Ok(()), |whole| whole.take(clock))) {
-            Ok(()) => Ok(()),
-            Err(wait) => self.admitted.refuse(Reason::Rate, Some(wait), rules, now),
+        if let Err(wait) = taken {
+            return self.admitted.refuse(Reason::Rate, Some(wait), rules, now);
+        }
+        match rules.whole.as_ref().map(|whole| (whole, whole.take(clock))) {
+            None | Some((_, Ok(()))) => Ok(()),
+            Some((whole, Err(wait))) => {
+                let refused = self.admitted.refuse(Reason::Rate, Some(wait), rules, now);
+                refused.map_err(|refused| Refused { limit: whole.to_string(), ..refused })
+            }
         }
     }
 }

@@ -5,6 +5,7 @@
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -190,10 +191,10 @@ fn watch(file: &Path) -> Option<EventStream<[u8; 4096]>> {
 /// Waits for a change, and until it is quiet again. Without anything to watch: for ever.
 async fn changed(changes: &mut Option<EventStream<[u8; 4096]>>) {
     let Some(stream) = changes else { return std::future::pending().await };
-    let mut watched = stays(stream.next().await);
+    let mut watched = stays(stream.next().await.as_ref());
     let settle = async {
         while watched && let Ok(event) = timeout(QUIET, stream.next()).await {
-            watched = stays(event);
+            watched = stays(event.as_ref());
         }
     };
     // Never quiet: it is read all the same.
@@ -204,7 +205,7 @@ async fn changed(changes: &mut Option<EventStream<[u8; 4096]>>) {
 }
 
 /// Whether the directory is still the one that is watched after this event.
-fn stays(event: Option<std::io::Result<Event<OsString>>>) -> bool {
+fn stays(event: Option<&io::Result<Event<OsString>>>) -> bool {
     let gone = EventMask::IGNORED | EventMask::DELETE_SELF | EventMask::MOVE_SELF | EventMask::UNMOUNT;
     matches!(event, Some(Ok(Event { mask, .. })) if !mask.intersects(gone))
 }

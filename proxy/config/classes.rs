@@ -97,13 +97,12 @@ impl Reader<'_> {
         for (name, value) in fields {
             let line = (self.line)(name.span());
             let key = format!("class.{}", name.get_ref().replace('-', "_"));
-            match KEYS.iter().find(|known| **known == format!("class.{}", name.get_ref())) {
-                Some(key) => self.field(&mut class, &Found { key, line, value: value.get_ref() }),
-                None => {
-                    let nearest = meant(&key).map(str::to_owned).or_else(|| nearest(&key, KEYS.into_iter()));
-                    let key = format!("class.{}", name.get_ref());
-                    self.errors.push(ConfigError::UnknownKey { path: self.path.to_owned(), line, key, nearest });
-                }
+            if let Some(key) = KEYS.iter().find(|known| **known == format!("class.{}", name.get_ref())) {
+                self.field(&mut class, &Found { key, line, value: value.get_ref() });
+            } else {
+                let nearest = meant(&key).map(str::to_owned).or_else(|| nearest(&key, KEYS.into_iter()));
+                let key = format!("class.{}", name.get_ref());
+                self.errors.push(ConfigError::UnknownKey { path: self.path.to_owned(), line, key, nearest });
             }
         }
         self.alone(&class, at);
@@ -139,7 +138,7 @@ impl Reader<'_> {
             self.shape(found, "a single value");
             return None;
         };
-        self.read(found, text, read)
+        self.read(found, &text, read)
     }
 
     /// A single value, or a list of such.
@@ -151,15 +150,15 @@ impl Reader<'_> {
         let mut all = Vec::new();
         for value in values {
             match text(value.get_ref()) {
-                Some(text) => all.extend(self.read(found, text, &read)),
+                Some(text) => all.extend(self.read(found, &text, &read)),
                 None => self.shape(found, "a value, or a list of values"),
             }
         }
         all
     }
 
-    fn read<T>(&mut self, found: &Found<'_>, text: String, read: impl Fn(&str) -> Read<T>) -> Option<T> {
-        read(&text).map_err(|reason| self.value(found.line, found.key, &text, &reason)).ok()
+    fn read<T>(&mut self, found: &Found<'_>, text: &str, read: impl Fn(&str) -> Read<T>) -> Option<T> {
+        read(text).map_err(|reason| self.value(found.line, found.key, text, &reason)).ok()
     }
 
     /// What cannot be right within one class.

@@ -50,6 +50,15 @@ pub struct Vantage {
     above: Vec<String>,
 }
 
+/// What the names below a cgroup of the kubelet's begin with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stem<'a> {
+    /// Nothing: the cgroupfs driver's.
+    Plain,
+    /// The slice's own name: systemd's.
+    Slice(&'a str),
+}
+
 /// A pod or a unit in a path.
 struct Place {
     /// Which segment it is.
@@ -144,9 +153,9 @@ impl Vantage {
 fn owner_below_unknown(up: usize, shown: &[&str]) -> Option<Owner> {
     // Next to a container's own cgroup are those of the same pod, above them the pods of a class, then the classes.
     let sees_pods = up >= 2;
-    let class = shown.first().and_then(|class| Some((*class, class_stem(class)?)));
+    let class = shown.first().and_then(|class| class_stem(class));
     let pod = match (class, shown) {
-        (Some((_, stem)), [_, pod, below @ ..]) if sees_pods => uid_below(stem, pod).map(|uid| (uid, below)),
+        (Some(stem), [_, pod, below @ ..]) if sees_pods => uid_below(stem, pod).map(|uid| (uid, below)),
         (None, [pod, below @ ..]) if sees_pods => uid_below_unknown(pod).map(|uid| (uid, below)),
         _ => None,
     };
@@ -189,7 +198,7 @@ fn pod_below(path: &[&str], root: usize) -> Option<Place> {
     let next = path.get(root + 1)?;
     let (stem, at) = match class_stem(next) {
         // The class lies in this root, and in no other.
-        Some(class) if stem.is_none() == class.is_none() && parent(class) == stem => (class, root + 2),
+        Some(class) if class.parent() == Some(stem) => (class, root + 2),
         _ => (stem, root + 1),
     };
     let uid = uid_below(stem, path.get(at)?)?;
@@ -197,11 +206,11 @@ fn pod_below(path: &[&str], root: usize) -> Option<Place> {
     Some(Place { at, end: (at + 2).min(path.len()), owner: Owner::Pod { uid, container } })
 }
 
-/// A kubepods root's name as systemd's slices below it repeat it; within, `None` for the cgroupfs driver, which repeats nothing.
-fn root_stem<'a>(path: &[&'a str], at: usize) -> Option<Option<&'a str>> {
+/// The stem of a kubepods root.
+fn root_stem<'a>(path: &[&'a str], at: usize) -> Option<Stem<'a>> {
     let name = *path.get(at)?;
     if name == "kubepods" {
-        return Some(None);
+        return Some(Stem::Plain);
     }
     let stem = name.strip_suffix(".slice")?;
     let rooted = match stem.strip_suffix("kubepods")? {
@@ -210,33 +219,28 @@ fn root_stem<'a>(path: &[&'a str], at: usize) -> Option<Option<&'a str>> {
         prefix if at == 0 => prefix.ends_with('-'),
         prefix => path[at - 1].strip_suffix(".slice").is_some_and(|above| prefix.strip_suffix('-') == Some(above)),
     };
-    rooted.then_some(Some(stem))
+    rooted.then_some(Stem::Slice(stem))
 }
 
-/// A class's name as slices repeat it; within, `None` for the cgroupfs driver.
-fn class_stem(name: &str) -> Option<Option<&str>> {
+/// The stem of a class.
+fn class_stem(name: &str) -> Option<Stem<'_>> {
     if CLASSES.contains(&name) {
-        return Some(None);
+        return Some(Stem::Plain);
     }
     let stem = name.strip_suffix(".slice")?;
     let above = CLASSES.iter().find_map(|class| stem.strip_suffix(class))?.strip_suffix('-')?;
-    is_root_stem(above).then_some(Some(stem))
+    is_root_stem(above).then_some(Stem::Slice(stem))
 }
 
 fn is_root_stem(stem: &str) -> bool {
     stem.strip_suffix("kubepods").is_some_and(|prefix| prefix.is_empty() || prefix.ends_with('-'))
 }
 
-/// The slice that a slice lies in, by its name.
-fn parent(stem: Option<&str>) -> Option<&str> {
-    stem?.rsplit_once('-').map(|(above, _)| above)
-}
-
-/// The pod of a segment that lies in the slice `stem`, or in a plain directory.
-fn uid_below(stem: Option<&str>, segment: &str) -> Option<PodUid> {
+/// The pod of a segment that lies directly below.
+fn uid_below(stem: Stem<'_>, segment: &str) -> Option<PodUid> {
     let uid = match stem {
-        Some(stem) => segment.strip_suffix(".slice")?.strip_prefix(stem)?.strip_prefix("-pod")?,
-        None => segment.strip_prefix("pod")?,
+        Stem::Slice(stem) => segment.strip_suffix(".slice")?.strip_prefix(stem)?.strip_prefix("-pod")?,
+        Stem::Plain => segment.strip_prefix("pod")?,
     };
     PodUid::parse(uid)
 }
@@ -249,7 +253,7 @@ fn uid_below_unknown(segment: &str) -> Option<PodUid> {
             let root = CLASSES.iter().find_map(|class| stem.strip_suffix(class)?.strip_suffix('-')).unwrap_or(stem);
             is_root_stem(root).then(|| PodUid::parse(uid))?
         }
-        None => uid_below(None, segment),
+        None => uid_below(Stem::Plain, segment),
     }
 }
 
@@ -272,6 +276,18 @@ fn user(path: &[&str], at: usize) -> Option<Place> {
 /// systemd puts a bar before a name that would clash with a file of the kernel's.
 fn unescaped(name: &str) -> &str {
     name.strip_prefix('_').unwrap_or(name)
+}
+
+// === impl Stem ===
+
+impl Stem<'_> {
+    /// That of the cgroup above a class.
+    fn parent(self) -> Option<Self> {
+        match self {
+            Self::Plain => Some(Self::Plain),
+            Self::Slice(name) => name.rsplit_once('-').map(|(above, _)| Self::Slice(above)),
+        }
+    }
 }
 
 #[cfg(test)]

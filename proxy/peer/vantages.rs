@@ -50,7 +50,8 @@ fn mount_above(controllers: &str) -> Option<Mount> {
     };
     let above = mounts.into_iter().filter(shows).filter_map(|mount| {
         let up = Path::new(&mount.root).components().skip(1).collect::<Vec<_>>();
-        (!up.is_empty() && up.iter().all(|part| part.as_os_str() == "..")).then(|| Mount { up: up.len(), point: mount.mount_point })
+        (!up.is_empty() && up.iter().all(|part| part.as_os_str() == ".."))
+            .then_some(Mount { up: up.len(), point: mount.mount_point })
     });
     above.max_by_key(|mount| mount.up)
 }

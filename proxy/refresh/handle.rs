@@ -55,9 +55,9 @@ impl Answers for Handle {
         if terms.on_stale == Some(OnStale::Serve) {
             let left = deadline.saturating_duration_since(wait.arrived);
             let early = timeout_at(wait.arrived + BEFORE_STALE.min(left / 2), answer.as_mut()).await;
-            match (&early, self.last_good(&ask, Instant::now())) {
-                (Err(_) | Ok(Err(Status { code: Code::Unavailable, .. })), Some(last)) => return Ok(last),
-                _ => {}
+            let in_vain = matches!(&early, Err(_) | Ok(Err(Status { code: Code::Unavailable, .. })));
+            if in_vain && let Some(last) = self.last_good(&ask, Instant::now()) {
+                return Ok(last);
             }
             if let Ok(answer) = early {
                 return answer;

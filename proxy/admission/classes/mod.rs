@@ -41,7 +41,7 @@ impl Classes {
             .filter_map(|(class, whole)| Some((class.name.as_str(), whole.as_ref()?)))
             .collect();
         let with_whole = |class: Class| {
-            let whole = Whole::new(&class.whole, before.get(class.name.as_str()).copied());
+            let whole = Whole::new(&class.name, class.whole, before.get(class.name.as_str()).copied());
             (class, whole.map(Arc::new))
         };
         let classes = classes.into_iter().map(with_whole).collect();

@@ -150,6 +150,7 @@ async fn a_class_as_a_whole_has_a_limit_beside_those_of_its_clients() {
     let other = table.join(pod(4, "b", "x"), 4, now).unwrap();
     let asks = [&one, &two, &one, &two].map(|client| client.call(None, now).unwrap().pay(now).is_ok());
     assert_eq!(asks, [true, true, true, false]);
+    assert_eq!(one.call(None, now).unwrap().pay(now).unwrap_err().limit, "class many together: 1/s");
     other.call(None, now).unwrap().pay(now).unwrap();
     drop(one);
     table.join(pod(3, "a", "z"), 4, now).unwrap();

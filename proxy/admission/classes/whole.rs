@@ -1,5 +1,6 @@
 //! What the clients of a class have together. The one place that several clients write to, and only where a user has asked for it.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,6 +11,8 @@ use crate::config;
 /// The limits of a class as a whole, and what is left of them.
 #[derive(Debug)]
 pub(in crate::admission) struct Whole {
+    class: String,
+    limits: config::Whole,
     pace: Option<Pace>,
     connections: u64,
     left: Arc<Left>,
@@ -31,8 +34,8 @@ pub(in crate::admission) struct Counted(Arc<Left>);
 
 impl Whole {
     /// `None` where the class has no limits as a whole.
-    pub(super) fn new(limits: &config::Whole, previous: Option<&Arc<Self>>) -> Option<Self> {
-        let config::Whole { rate, burst, connections } = *limits;
+    pub(super) fn new(class: &str, limits: config::Whole, previous: Option<&Arc<Self>>) -> Option<Self> {
+        let config::Whole { rate, burst, connections } = limits;
         if rate.is_none() && connections.is_none() {
             return None;
         }
@@ -42,7 +45,8 @@ impl Whole {
             Pace::new(rate, burst.map_or(second, std::num::NonZeroU32::get))
         });
         let left = previous.map_or_else(Arc::default, |previous| Arc::clone(&previous.left));
-        Some(Self { pace, connections: connections.map_or(u64::MAX, |most| u64::from(most.get())), left })
+        let connections = connections.map_or(u64::MAX, |most| u64::from(most.get()));
+        Some(Self { class: class.to_owned(), limits, pace, connections, left })
     }
 
     /// Takes a token, or says in how many nanoseconds there will be one.
@@ -59,6 +63,13 @@ impl Whole {
     /// Whether more connections are open than may be.
     pub(in crate::admission) fn is_crowded(&self) -> bool {
         self.left.connections.load(Relaxed) > self.connections
+    }
+}
+
+impl fmt::Display for Whole {
+    /// What a client is told that is within its own limits, but its class is not.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "class {} together: {}/s", self.class, self.limits.rate.unwrap_or(f64::INFINITY))
     }
 }
 
