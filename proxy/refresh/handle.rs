@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 use super::demand::Lane;
-use super::gets::Job;
+use super::gets::{self, Job};
 use super::stats::Stats;
 use super::view::{Need, Part, Reach, Verdict, View};
 use super::{Activity, Shared};
@@ -43,10 +43,10 @@ impl Answers for Handle {
         }
     }
 
-    async fn wait(&self, ask: Ask, terms: Terms, _who: Who, wait: Wait, deadline: Instant) -> Result<Answer, Status> {
+    async fn wait(&self, ask: Ask, terms: Terms, who: Who, wait: Wait, deadline: Instant) -> Result<Answer, Status> {
         self.shared.stats.waits.add();
         let need = Need { epoch: wait.epoch, arrived: wait.arrived, max_age: terms.max_age };
-        timeout_at(deadline, self.answer(&ask, need)).await.unwrap_or_else(|_| {
+        timeout_at(deadline, self.answer(&ask, who, need)).await.unwrap_or_else(|_| {
             self.shared.stats.expired.add();
             Err(self.waited_in_vain(wait.arrived.elapsed()))
         })
@@ -94,7 +94,7 @@ impl Handle {
         }
     }
 
-    async fn answer(&self, ask: &Ask, mut need: Need) -> Result<Answer, Status> {
+    async fn answer(&self, ask: &Ask, who: Who, mut need: Need) -> Result<Answer, Status> {
         // Whether the kubelet has said that it has no Get.
         let mut off = false;
         loop {
@@ -108,7 +108,7 @@ impl Handle {
                     if off {
                         return Err(not_found(namespace, name));
                     }
-                    match self.forward(namespace, name, need.epoch).await? {
+                    match self.forward(who, namespace, name, need.epoch).await? {
                         Forwarded::Answer(answer) => return Ok(answer),
                         // Look once more, in a capture that begins now.
                         Forwarded::Off => {
@@ -220,16 +220,13 @@ impl Handle {
     }
 
     /// Has the kubelet asked for one pod.
-    async fn forward(&self, namespace: &str, name: &str, epoch: u64) -> Result<Forwarded, Status> {
+    async fn forward(&self, who: Who, namespace: &str, name: &str, epoch: u64) -> Result<Forwarded, Status> {
         let (reply, answer) = oneshot::channel();
-        let job = Job { namespace: namespace.to_owned(), name: name.to_owned(), epoch, reply };
+        let job = Job { who, namespace: namespace.to_owned(), name: name.to_owned(), epoch, reply };
         match self.shared.gets.try_send(job) {
             Ok(()) => {}
             Err(mpsc::error::TrySendError::Full(_)) => {
-                return Err(Status::new(
-                    Code::Unavailable,
-                    "podresources-proxy: too many Gets of unknown pods wait for the kubelet",
-                ));
+                return Err(gets::too_many());
             }
             Err(mpsc::error::TrySendError::Closed(_)) => return Err(stopping()),
         }
