@@ -5,23 +5,20 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, timeout};
 
+use super::clients::{Admission, Clientele};
 use super::{Config, metrics};
-use crate::admin::status::{ChangeSource, Clients, Freshness, Rights, Snapshot, Source, Status, Timestamp, Upstream};
+use crate::admin::status::{ChangeSource, Freshness, Rights, Snapshot, Source, Status, Timestamp, Upstream};
 use crate::admin::{Heartbeats, Latch, LogLevel, Metrics, Parts, Readiness};
-use crate::admission::Table;
-use crate::change::KubeletDirs;
-use crate::grpc::Code;
+use crate::change::{Sources, State};
 use crate::refresh::{CALLS, Handle, Reach};
-use crate::serve::{self, Method};
 
 /// Has a view of everything, and changes nothing.
 #[derive(Clone, Debug)]
 pub(super) struct Reporter {
     config: Arc<Config>,
     handle: Handle,
-    dirs: Arc<KubeletDirs>,
-    serving: Arc<serve::Stats>,
-    table: Arc<Table>,
+    sources: Sources,
+    clients: Clientele,
     readiness: Readiness,
     started: Instant,
 }
@@ -29,28 +26,23 @@ pub(super) struct Reporter {
 // === impl Reporter ===
 
 impl Reporter {
-    pub(super) fn new(
-        config: &Config,
-        handle: Handle,
-        dirs: Arc<KubeletDirs>,
-        serving: Arc<serve::Stats>,
-        table: Arc<Table>,
-        readiness: Readiness,
-    ) -> Self {
-        Self { config: Arc::new(config.clone()), handle, dirs, serving, table, readiness, started: Instant::now() }
+    pub(super) fn new(config: &Config, handle: Handle, sources: Sources, clients: Clientele, readiness: Readiness) -> Self {
+        Self { config: Arc::new(config.clone()), handle, sources, clients, readiness, started: Instant::now() }
     }
 
     pub(super) fn parts(self, heartbeats: Heartbeats, log_level: LogLevel) -> Parts {
         let mut metrics = Metrics::new();
-        metrics.register(Box::new(metrics::Serving(self.serving.clone())));
+        metrics.register(Box::new(metrics::Serving(self.clients.serving.clone())));
+        metrics.register(Box::new(Admission(self.clients.table.clone())));
         metrics.register(Box::new(metrics::Refreshing(self.handle.clone())));
-        let (readiness, shown) = (self.readiness.clone(), self.config.shown.clone());
+        let (readiness, shown, clients) = (self.readiness.clone(), self.config.shown.clone(), self.clients.clone());
         Parts {
             readiness,
             heartbeats,
             metrics,
             log_level,
             status: Box::new(move || self.status()),
+            clients: Box::new(move || clients.all()),
             config: Box::new(move || shown.clone()),
         }
     }
@@ -96,26 +88,22 @@ impl Reporter {
                 kept_after_restart: self.handle.kept(),
             }),
             upstream: self.upstream(),
-            clients: self.clients(),
+            clients: self.clients.summary(),
             rights: Rights::current(),
             readiness: self.readiness.report(),
         }
     }
 
     fn change_sources(&self) -> Vec<ChangeSource> {
-        let missing = self.dirs.missing();
-        let (state, detail) = if missing.is_empty() {
-            ("active", format!("the kubelet's directories under {}", self.config.kubelet.root_dir.display()))
-        } else {
-            let missing: Vec<String> = missing.iter().map(|path| path.display().to_string()).collect();
-            let error = self.dirs.last_error().map(|error| format!(" ({error})")).unwrap_or_default();
-            ("degraded", format!("waits for {}{error}", missing.join(", ")))
-        };
         let interval = humantime::format_duration(self.config.refresh.interval);
-        vec![
-            ChangeSource { name: "inotify".to_owned(), state: state.to_owned(), detail },
-            ChangeSource { name: "timer".to_owned(), state: "active".to_owned(), detail: format!("every {interval}") },
-        ]
+        let timer = ChangeSource { name: "timer".to_owned(), state: "active".to_owned(), detail: format!("every {interval}") };
+        let others = self.sources.report().into_iter().map(|report| {
+            let attached = report.parts.iter().filter(|part| part.state == State::Attached).count();
+            let state = if attached == report.parts.len() { "active" } else { "degraded" };
+            let parts: Vec<String> = report.parts.iter().map(|part| format!("{} {}", part.name, part.state)).collect();
+            ChangeSource { name: report.name.to_owned(), state: state.to_owned(), detail: parts.join("; ") }
+        });
+        others.chain([timer]).collect()
     }
 
     fn upstream(&self) -> Upstream {
@@ -131,19 +119,6 @@ impl Reporter {
             rate: self.config.refresh.upstream_rate,
             burst: f64::from(self.config.refresh.upstream_burst),
             waiting: self.handle.waiting() as u64,
-        }
-    }
-
-    fn clients(&self) -> Clients {
-        let stats = &self.serving;
-        let of = |method: Option<Method>| (0..=16).map(|code| stats.calls(method, Code::from_i32(code))).sum::<u64>();
-        let methods =
-            Method::ALL.into_iter().map(|method| (format!("{}/{}", method.api_version(), method.name()), of(Some(method))));
-        Clients {
-            connections: stats.connections_open(),
-            accepted: stats.connections_accepted(),
-            refused: stats.connections_over_limit() + stats.connections_out_of_descriptors(),
-            requests: methods.chain([("other".to_owned(), of(None))]).collect(),
         }
     }
 }

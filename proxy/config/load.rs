@@ -29,11 +29,6 @@ pub fn load(args: &Args) -> Result<Resolved, ConfigErrors> {
     resolve(args, &environment, file.as_ref(), &Place::of_process())
 }
 
-/// What a file alone would give, with neither flags nor environment: `config check`.
-pub fn check(path: &Path) -> Result<Resolved, ConfigErrors> {
-    resolve(&Args::default(), &Environment::default(), Some(&read(path)?), &Place::of_process())
-}
-
 fn read(path: &Path) -> Result<File, ConfigErrors> {
     let failed = |source| ConfigError::Read { path: path.to_owned(), source };
     let text = text(path).map_err(failed)?;

@@ -4,6 +4,7 @@
 
 mod cgroups;
 mod pod_logs;
+pub mod roots;
 mod uid;
 
 use std::collections::{HashMap, HashSet};

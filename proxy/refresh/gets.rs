@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use super::Shared;
 use super::budget::{Budget, Urgency};
-use super::handle::Forwarded;
+use super::handle::{Forwarded, unreachable};
 use super::view::Reach;
 use crate::admission::Fair;
 use crate::answer::{Answer, Freshness, Source, Who};
@@ -179,11 +179,11 @@ async fn fly<U: Upstream>(shared: Arc<Shared>, upstream: U, budget: Rc<RefCell<B
         shared.stats.called(2, &reply);
         match reply {
             // The pod has the tag that it has in List, so the reply reads as a List of one.
-            Ok(message) if PodList::build(&message).is_err() => {
+            Ok(reply) if PodList::build(&reply.message).is_err() => {
                 shared.stats.malformed.add();
                 break Err(unusable("it does not parse"));
             }
-            Ok(message) => match frame_message(&message) {
+            Ok(reply) => match frame_message(&reply.message) {
                 Some(framed) => {
                     let freshness = Freshness { age: begun.elapsed(), epoch, source: Source::Kubelet, stale: false };
                     break Ok(Forwarded::Answer(Answer { framed, freshness }));
@@ -194,14 +194,12 @@ async fn fly<U: Upstream>(shared: Arc<Shared>, upstream: U, budget: Rc<RefCell<B
             Err(Failure::Answered(status)) => break Err(status),
             Err(Failure::Broken(text)) => break Err(unusable(&text)),
             Err(Failure::TooLarge(text)) => break Err(Status::new(Code::ResourceExhausted, text)),
-            Err(failure @ (Failure::Unreachable(_) | Failure::Lost(_))) => {
-                if let Reach::Down { epoch, .. } = shared.view.load().reach
-                    && epoch >= newest
+            Err(Failure::Unreachable(_) | Failure::Lost(_)) => {
+                let reach = &shared.view.load().reach;
+                if let Reach::Down { epoch, .. } = reach
+                    && *epoch >= newest
                 {
-                    break Err(Status::new(
-                        Code::Unavailable,
-                        format!("podresources-proxy: the kubelet cannot be reached: {failure}"),
-                    ));
+                    break Err(unreachable(reach, Instant::now(), "so nobody can say whether it has this pod"));
                 }
                 sleep(PAUSE).await;
             }

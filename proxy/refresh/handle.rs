@@ -137,7 +137,7 @@ impl Handle {
                 now => return now,
             }
             if published.changed().await.is_err() {
-                return Now::Said(Err(Status::new(Code::Unavailable, "podresources-proxy is stopping")));
+                return Now::Said(Err(stopping()));
             }
         }
     }
@@ -257,10 +257,11 @@ fn not_found(namespace: &str, name: &str) -> Status {
 }
 
 fn stopping() -> Status {
-    Status::new(Code::Unavailable, "podresources-proxy is stopping")
+    Status::new(Code::Unavailable, "podresources-proxy: shutting down")
 }
 
-fn unreachable(reach: &Reach, now: Instant, so: &str) -> Status {
+/// That the kubelet cannot be reached, since when, what that means for the request, and why.
+pub(super) fn unreachable(reach: &Reach, now: Instant, so: &str) -> Status {
     let Reach::Down { since, why, .. } = reach else { return stopping() };
     // Whole seconds: for people.
     let ago = Duration::from_secs(now.saturating_duration_since(*since).as_secs());

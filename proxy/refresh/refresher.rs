@@ -22,7 +22,7 @@ use super::view::Reach;
 use super::{Config, Shared, gets::Job};
 use crate::change::Epoch;
 use crate::snapshot::PodList;
-use crate::source::{Call, Failure, Upstream};
+use crate::source::{Call, Failure, Reply, Upstream};
 
 /// While pods are kept after a restart, how often to look whether they still live.
 const RECHECK: Duration = Duration::from_millis(100);
@@ -300,7 +300,7 @@ impl<U: Upstream> Refresher<U> {
     }
 
     /// Makes a call; gives it up where the socket is replaced meanwhile, since nobody will answer any more.
-    pub(super) async fn call(&self, index: usize, call: Call<'_>) -> Result<bytes::Bytes, Failure> {
+    pub(super) async fn call(&self, index: usize, call: Call<'_>) -> Result<Reply, Failure> {
         let began = Instant::now();
         self.doing(|| format!("{} is under way at the kubelet", super::CALLS[index]));
         // A call beside List that hangs must not keep those who wait for a List.
