@@ -237,6 +237,15 @@ fn what_is_shown_is_a_file_that_gives_the_same_configuration_again() {
     replace = true                                                   # --replace
     grace = "2s"                                                     # PODRESOURCES_PROXY_GRACE
     # threads: one for each CPU that the process may use             # default
+    max_connections = 4096                                           # default
+
+    [clients]
+    admission = "enforce"                                            # default
+    rate = "100/s"                                                   # default
+    burst = 100                                                      # default
+    connections = 128                                                # default
+    calls = 256                                                      # default
+    waiting = "16MiB"                                                # default
 
     [admin]
     address = "127.0.0.1:9510"                                       # default

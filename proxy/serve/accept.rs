@@ -172,7 +172,7 @@ impl Queue {
         let Self { workers, stats, limit, for_root, .. } = self;
         let loads = stats.workers.iter().map(|worker| worker.open.load(Relaxed));
         let open: u64 = loads.clone().sum();
-        let full = open >= *limit as u64 || (open >= (*limit - *for_root) as u64 && !is_root(&socket));
+        let full = open >= *limit as u64 || (open >= limit.saturating_sub(*for_root).max(1) as u64 && !is_root(&socket));
         if full {
             stats.accept.over_limit.fetch_add(1, Relaxed);
             if self.over_limit.now() {

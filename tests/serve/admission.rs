@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::client::{Client, LIST, Reply, full};
 use crate::fake::{Fake, Running, eventually};
-use crate::frames::{DATA, Frame, HEADERS, call, frame, frames, greeting};
+use crate::frames::{DATA, Frame, call, frame, frames, greeting};
 
 /// A bucket that does not fill while a test runs.
 const NEVER: f64 = 0.000_1;
@@ -178,7 +178,7 @@ async fn who_cannot_be_told_apart_at_once_keeps_nobody_waiting() {
     let counted = Arc::clone(&seen);
     let identify = move |_: BorrowedFd<'_>| {
         if counted.fetch_add(1, SeqCst) == 0 {
-            drop(blocked.lock().unwrap().recv());
+            blocked.lock().unwrap().recv().unwrap();
         }
         Peer::of_uid(7)
     };
@@ -220,8 +220,7 @@ async fn a_flood_stays_in_its_own_socket_and_its_ping_is_answered_all_the_same()
     }
     assert_eq!(ended(), before + 4, "what came in the pause is answered after it");
     let served = frames(&bytes).iter().filter(|frame| frame.kind == DATA).count();
-    let replied = frames(&bytes).iter().filter(|frame| frame.kind == HEADERS).count();
-    assert!(served == 10 && replied >= 50, "{served} replies with a message, {replied} heads");
+    assert_eq!(served, 10, "replies with a message");
     drop(socket);
     rig.server.stop().await;
 }
