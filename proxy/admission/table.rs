@@ -54,6 +54,15 @@ pub struct Table {
     next_id: AtomicU64,
     /// Log lines that may still be written on all clients together.
     lines: Bucket,
+    totals: Totals,
+}
+
+/// What became of all clients. Written where something is refused, on cache lines that nothing else is on.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Totals {
+    refused: [AtomicU64; Reason::ALL.len()],
+    pauses: AtomicU64,
 }
 
 /// One client, as seen from outside.
@@ -131,6 +140,7 @@ impl Table {
             leaving: Mutex::default(),
             next_id: AtomicU64::new(1),
             lines: Bucket::full(),
+            totals: Totals::default(),
         })
     }
 
@@ -222,6 +232,16 @@ impl Table {
         seen
     }
 
+    /// What was refused of all clients together for this reason; where limits are only observed, what would have been.
+    pub fn refused(&self, reason: Reason) -> u64 {
+        self.totals.refused[reason as usize].load(Relaxed)
+    }
+
+    /// How often a client was left unread.
+    pub fn pauses(&self) -> u64 {
+        self.totals.pauses.load(Relaxed)
+    }
+
     /// How many clients are left unread now.
     pub fn paused(&self, now: Instant) -> usize {
         let now = self.clock(now);
@@ -252,6 +272,8 @@ impl Table {
     #[cold]
     pub(super) fn note(&self, state: &State, reason: Reason, now: u64) {
         let noted = state.note(reason, self.config.mode == Mode::Enforce, now);
+        self.totals.refused[reason as usize].fetch_add(1, Relaxed);
+        self.totals.pauses.fetch_add(u64::from(noted.paused), Relaxed);
         if !noted.line || self.lines.take(1, Pace::new(LINES.0, LINES.1), now).is_err() {
             return;
         }

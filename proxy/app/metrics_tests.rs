@@ -9,9 +9,12 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::admin::Metrics;
 use crate::admin::metrics::Format;
+use crate::admission::{self, Table};
+use crate::app::clients::Admission;
 use crate::change::Epoch;
 use crate::client::{self, Connection};
 use crate::kubepods::Kubepods;
+use crate::peer::Peer;
 use crate::refresh;
 
 /// What a scraper needs of Prometheus text: every sample belongs to the family announced last, and has a number. Returns the families.
@@ -52,13 +55,18 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
     let limits = serve::Limits { connections: 1, ..serve::Limits::default() };
     let serving = serve::ServingConfig { threads: None, instance: 1, limits };
     let bound = serve::Server::bind(serve::Config { socket: serve::SocketConfig::new(&socket), serving }).unwrap();
+    // The second call is over its limit.
+    let limits = admission::Limits { burst: 1, rate: 0.001, ..admission::Limits::default() };
+    let table = Table::new(admission::Config { limits, ..admission::Config::default() });
+    let door = serve::Door { table: table.clone(), identify: Arc::new(|_| Peer::of_uid(7)) };
     let stop = CancellationToken::new();
-    let mut serving = bound.serve(handle.clone(), stop.clone()).unwrap();
+    let mut serving = bound.behind(door).serve(handle.clone(), stop.clone()).unwrap();
     serving.publish().unwrap();
     let stats = serving.stats();
 
     let connection = Connection::connect(&socket, client::Limits::default()).await.unwrap();
     connection.list(Duration::from_millis(50)).await.unwrap_err();
+    assert!(connection.list(Duration::from_secs(10)).await.unwrap_err().to_string().contains("rejected by rate limit"));
     // The client gives up by its own clock; the server counts the call when it has ended there too.
     let ended = async {
         while (0..=16).all(|code| stats.calls(Some(Method::List), Code::from_i32(code)) == 0) {
@@ -79,8 +87,8 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
     resolver.resolve(std::os::fd::AsFd::as_fd(&server));
     drop(client);
     metrics.register(Box::new(Peers(Arc::new(resolver))));
-    let table = crate::admission::Table::new(crate::admission::Config::default());
     metrics.register(Box::new(Rules(InForce::new(super::super::Rulebook::default(), None, &table))));
+    metrics.register(Box::new(Admission(table)));
     let scrape = metrics.encode(Format::Prometheus).unwrap();
     for line in [
         "connections_open 1",
@@ -90,6 +98,11 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
         r#"requests_total{api="v1",method="List",code="OK"} 0"#,
         "requests_in_flight 0",
         "waits_total 1",
+        r#"over_limit_total{reason="rate"} 1"#,
+        r#"over_limit_total{reason="bytes"} 0"#,
+        "client_pauses_total 0",
+        "clients 1",
+        "clients_paused 0",
         "source_up 0",
         r#"peers_total{seen="process"} 1"#,
         r#"rules_reloads_total{result="refused"} 0"#,
@@ -102,12 +115,16 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
     insta::assert_snapshot!(families.join("\n"), @r"
     podresources_proxy_build_info
     podresources_proxy_captures_total
+    podresources_proxy_client_pauses_total
+    podresources_proxy_clients
+    podresources_proxy_clients_paused
     podresources_proxy_connections_accepted_total
     podresources_proxy_connections_open
     podresources_proxy_connections_refused_total
     podresources_proxy_epoch
     podresources_proxy_forwarded_gets_total
     podresources_proxy_kubelet_restarts_total
+    podresources_proxy_over_limit_total
     podresources_proxy_peers_total
     podresources_proxy_pods_kept_after_restart
     podresources_proxy_reply_bytes_max

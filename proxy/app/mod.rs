@@ -1,11 +1,14 @@
 //! Puts the parts together: binds early, serves later, drains on a signal.
 
+mod clients;
 mod metrics;
 mod refreshing;
 mod reload;
 mod report;
+mod watching;
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,7 +20,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 pub use self::reload::{Load, Reload, Rulebook};
-use crate::change::{Epoch, KubeletDirs, Layout, Queue, WatchError};
+use crate::change::{Epoch, Layout, Sources, Watched};
+use crate::config::ChangeSource;
 use crate::peer::Resolver;
 use crate::refresh::{self, Handle};
 use crate::{admin, admission, serve};
@@ -37,6 +41,8 @@ const NO_HOST_PID: &str = "some clients run in pid namespaces that this process 
 pub struct Config {
     /// The kubelet's socket and root directory.
     pub kubelet: Layout,
+    /// What is to tell of changes.
+    pub change_sources: Vec<ChangeSource>,
     /// The largest reply taken from the kubelet, in bytes.
     pub max_reply: usize,
     /// When the kubelet is asked.
@@ -64,9 +70,6 @@ pub enum Error {
     /// The socket that clients call.
     #[error(transparent)]
     Socket(#[from] serve::SocketError),
-    /// inotify.
-    #[error(transparent)]
-    Watch(#[from] WatchError),
     /// Serving threads.
     #[error(transparent)]
     Start(#[from] serve::StartError),
@@ -89,7 +92,7 @@ pub struct App {
     config: Config,
     admin: admin::Bound,
     socket: serve::Bound,
-    dirs: Arc<KubeletDirs>,
+    sources: Sources,
     epoch: Arc<Epoch>,
     handle: Handle,
     channel: refresh::Channel,
@@ -97,7 +100,7 @@ pub struct App {
 
 /// Runs from binding to the end of the last call. `Ok`: it was asked to stop, or another instance has taken over.
 pub async fn run(config: Config, log_level: admin::LogLevel) -> Result<(), Error> {
-    config.build()?.run(log_level).await
+    config.build()?.run(log_level, |_| {}).await
 }
 
 // === impl Config ===
@@ -108,19 +111,20 @@ impl Config {
         raise_descriptor_limit();
         let admin = self.admin.bind()?;
         let socket = serve::Server::bind(self.serve.clone())?;
-        let dirs = Arc::new(KubeletDirs::watch(&self.kubelet)?);
-        let queue: Arc<dyn Queue> = dirs.clone();
-        let epoch = Arc::new(Epoch::new(vec![queue]));
+        let watched = Watched { kubelet: self.kubelet.clone(), cgroup_root: self.refresh.kubepods.cgroup_root.clone() };
+        let sources = Sources::open(&self.change_sources, &watched);
+        let epoch = sources.epoch();
         let (handle, channel) = refresh::channel(self.refresh.clone(), epoch.clone());
-        Ok(App { config: self, admin, socket, dirs, epoch, handle, channel })
+        Ok(App { config: self, admin, socket, sources, epoch, handle, channel })
     }
 }
 
 // === impl App ===
 
 impl App {
-    /// Serves until SIGTERM, SIGINT or a takeover; then drains.
-    pub async fn run(self, log_level: admin::LogLevel) -> Result<(), Error> {
+    /// Serves until SIGTERM, SIGINT or a takeover; then drains. `at_work` is called once, when there is something to serve, with the
+    /// admin server's address.
+    pub async fn run(self, log_level: admin::LogLevel, at_work: impl FnOnce(Option<SocketAddr>)) -> Result<(), Error> {
         let signals = |kind| signal(kind).map_err(|source| Error::Part { part: "signal handling", source });
         let (mut terminate, mut interrupt) = (signals(SignalKind::terminate())?, signals(SignalKind::interrupt())?);
         let mut hangups = signals(SignalKind::hangup())?;
@@ -138,12 +142,12 @@ impl App {
         let mut refreshing = refreshing::start(
             &self.config,
             self.channel,
-            self.epoch.clone(),
-            self.dirs.clone(),
             heartbeats.promise("refresher", REFRESHER_BEAT, tokio::time::Instant::now()),
             refreshing_stop.clone(),
         )
         .map_err(|source| Error::Part { part: "the refresher's thread", source })?;
+        let watching = watching::start(self.sources.clone(), self.epoch)
+            .map_err(|source| Error::Part { part: "the thread that watches for changes", source })?;
         let table = admission::Table::new(self.config.admission.clone());
         let rulebook = Rulebook { limits: self.config.admission.limits.clone(), classes: self.config.classes.clone() };
         let rules = reload::InForce::new(rulebook, self.config.reload.as_ref().map(|reload| reload.file.clone()), &table);
@@ -156,9 +160,8 @@ impl App {
             }
         };
         let mut serving = socket.serve(self.handle.clone(), stop.clone())?;
-        let clients = report::Watched { table: table.clone(), rules: rules.clone(), resolver };
-        let reporter =
-            report::Reporter::new(&self.config, self.handle.clone(), self.dirs, serving.stats(), clients, readiness.clone());
+        let clients = clients::Clientele { serving: serving.stats(), table: table.clone(), rules: rules.clone(), resolver };
+        let reporter = report::Reporter::new(&self.config, self.handle.clone(), self.sources, clients, readiness.clone());
         let address = self.admin.local_addr();
         let admin = self
             .admin
@@ -175,10 +178,18 @@ impl App {
             serving.publish()?;
             published.open();
             tracing::info!(socket = %self.config.serve.socket.path.display(), "serving v1 and v1alpha1 PodResourcesLister");
-            report::until_first_capture(&handle, &first_capture).await;
-            first_capture.open();
-            report::first_capture(&handle);
-            serving.taken_over().await;
+            let first = async {
+                report::until_first_capture(&handle, &first_capture).await;
+                first_capture.open();
+                report::first_capture(&handle);
+                at_work(address);
+                std::future::pending::<()>().await;
+            };
+            // Another instance may come at any time, and the socket's file be removed.
+            tokio::select! {
+                () = serving.taken_over() => {}
+                () = first => {}
+            }
             Ok::<_, Error>("another instance has taken the socket over")
         };
         let ended = tokio::select! {
@@ -200,6 +211,7 @@ impl App {
         // Joining blocks, and there is nothing left to do beside it.
         admin.join();
         refreshing.join();
+        watching.join();
         tracing::info!("stopped");
         ended.map(drop)
     }
@@ -238,7 +250,7 @@ fn raise_descriptor_limit() {
 
 impl Config {
     /// Says once what matters.
-    fn announce(&self, admin: Option<std::net::SocketAddr>) {
+    fn announce(&self, admin: Option<SocketAddr>) {
         let admin = admin.map_or_else(|| "off".to_owned(), |address| address.to_string());
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),

@@ -1,9 +1,7 @@
 //! The refresher's thread.
 
 use std::io;
-use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
@@ -11,13 +9,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Config, REFRESHER_BEAT};
 use crate::admin::Heartbeat;
-use crate::change::{Epoch, KubeletDirs};
 use crate::refresh::{Channel, Refresher};
 use crate::source::Kubelet;
-use crate::sys;
-
-/// How often the watched directories are looked at again: one may have been replaced without an event.
-const MEND_EVERY: Duration = Duration::from_secs(10);
 
 /// The thread at work.
 #[derive(Debug)]
@@ -26,14 +19,7 @@ pub(super) struct Refreshing {
     ended: oneshot::Receiver<()>,
 }
 
-pub(super) fn start(
-    config: &Config,
-    channel: Channel,
-    epoch: Arc<Epoch>,
-    dirs: Arc<KubeletDirs>,
-    heartbeat: Heartbeat,
-    stop: CancellationToken,
-) -> io::Result<Refreshing> {
+pub(super) fn start(config: &Config, channel: Channel, heartbeat: Heartbeat, stop: CancellationToken) -> io::Result<Refreshing> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (socket, max_reply) = (config.kubelet.socket.clone(), config.max_reply);
     // Dropped when the thread ends, however it does.
@@ -43,42 +29,12 @@ pub(super) fn start(
         LocalSet::new().block_on(&runtime, async {
             let refresher = Refresher::new(channel, Kubelet::new(socket, max_reply));
             let work = async {
-                tokio::join!(refresher.run(), heartbeat.beat(REFRESHER_BEAT / 5), watch(&epoch, &dirs));
+                tokio::join!(refresher.run(), heartbeat.beat(REFRESHER_BEAT / 5));
             };
             let _stopped = stop.run_until_cancelled(work).await;
         });
     })?;
     Ok(Refreshing { thread, ended })
-}
-
-/// Wakes the refresher when something stands in the queue, also where no request comes to look.
-async fn watch(epoch: &Epoch, dirs: &KubeletDirs) {
-    let mut mend = tokio::time::interval(MEND_EVERY);
-    let queue = dirs.descriptor().map_err(io::Error::other).and_then(sys::readable);
-    let queue = match queue {
-        Ok(queue) => queue,
-        Err(error) => {
-            // Requests look at the queue themselves: nothing goes stale, only later is it known that something changed.
-            tracing::error!(%error, "cannot wait for inotify events");
-            loop {
-                mend.tick().await;
-                epoch.now();
-                dirs.mend(epoch);
-            }
-        }
-    };
-    loop {
-        tokio::select! {
-            ready = queue.readable() => {
-                // Reading the epoch empties the queue.
-                epoch.now();
-                if let Ok(mut ready) = ready {
-                    ready.clear_ready();
-                }
-            }
-            _ = mend.tick() => dirs.mend(epoch),
-        }
-    }
 }
 
 // === impl Refreshing ===

@@ -5,64 +5,46 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, timeout};
 
-use super::reload::InForce;
+use super::clients::{Admission, Clientele};
 use super::{Config, metrics};
-use crate::admin::status::{ChangeSource, Clients, Freshness, Rights, Rules, Snapshot, Source, Status, Timestamp, Upstream};
+use crate::admin::status::{ChangeSource, Freshness, Rights, Snapshot, Source, Status, Timestamp, Upstream};
 use crate::admin::{Heartbeats, Latch, LogLevel, Metrics, Parts, Readiness};
-use crate::admission::Table;
-use crate::change::KubeletDirs;
-use crate::grpc::Code;
-use crate::peer::Resolver;
+use crate::change::{Sources, State};
 use crate::refresh::{CALLS, Handle, Reach};
-use crate::serve::{self, Method};
 
 /// Has a view of everything, and changes nothing.
 #[derive(Clone, Debug)]
 pub(super) struct Reporter {
     config: Arc<Config>,
     handle: Handle,
-    dirs: Arc<KubeletDirs>,
-    serving: Arc<serve::Stats>,
-    clients: Watched,
+    sources: Sources,
+    clients: Clientele,
     readiness: Readiness,
     started: Instant,
-}
-
-/// What there is to say on clients.
-#[derive(Clone, Debug)]
-pub(super) struct Watched {
-    pub(super) table: Arc<Table>,
-    pub(super) rules: Arc<InForce>,
-    pub(super) resolver: Arc<Resolver>,
 }
 
 // === impl Reporter ===
 
 impl Reporter {
-    pub(super) fn new(
-        config: &Config,
-        handle: Handle,
-        dirs: Arc<KubeletDirs>,
-        serving: Arc<serve::Stats>,
-        clients: Watched,
-        readiness: Readiness,
-    ) -> Self {
-        Self { config: Arc::new(config.clone()), handle, dirs, serving, clients, readiness, started: Instant::now() }
+    pub(super) fn new(config: &Config, handle: Handle, sources: Sources, clients: Clientele, readiness: Readiness) -> Self {
+        Self { config: Arc::new(config.clone()), handle, sources, clients, readiness, started: Instant::now() }
     }
 
     pub(super) fn parts(self, heartbeats: Heartbeats, log_level: LogLevel) -> Parts {
         let mut metrics = Metrics::new();
-        metrics.register(Box::new(metrics::Serving(self.serving.clone())));
+        metrics.register(Box::new(metrics::Serving(self.clients.serving.clone())));
+        metrics.register(Box::new(Admission(self.clients.table.clone())));
         metrics.register(Box::new(metrics::Refreshing(self.handle.clone())));
         metrics.register(Box::new(metrics::Peers(self.clients.resolver.clone())));
         metrics.register(Box::new(metrics::Rules(self.clients.rules.clone())));
-        let (readiness, shown) = (self.readiness.clone(), self.config.shown.clone());
+        let (readiness, shown, clients) = (self.readiness.clone(), self.config.shown.clone(), self.clients.clone());
         Parts {
             readiness,
             heartbeats,
             metrics,
             log_level,
             status: Box::new(move || self.status()),
+            clients: Box::new(move || clients.all()),
             config: Box::new(move || shown.clone()),
         }
     }
@@ -108,27 +90,23 @@ impl Reporter {
                 kept_after_restart: self.handle.kept(),
             }),
             upstream: self.upstream(),
-            clients: self.clients(),
-            rules: self.rules(),
+            clients: self.clients.summary(),
+            rules: self.clients.rules(),
             rights: Rights::current(),
             readiness: self.readiness.report(),
         }
     }
 
     fn change_sources(&self) -> Vec<ChangeSource> {
-        let missing = self.dirs.missing();
-        let (state, detail) = if missing.is_empty() {
-            ("active", format!("the kubelet's directories under {}", self.config.kubelet.root_dir.display()))
-        } else {
-            let missing: Vec<String> = missing.iter().map(|path| path.display().to_string()).collect();
-            let error = self.dirs.last_error().map(|error| format!(" ({error})")).unwrap_or_default();
-            ("degraded", format!("waits for {}{error}", missing.join(", ")))
-        };
         let interval = humantime::format_duration(self.config.refresh.interval);
-        vec![
-            ChangeSource { name: "inotify".to_owned(), state: state.to_owned(), detail },
-            ChangeSource { name: "timer".to_owned(), state: "active".to_owned(), detail: format!("every {interval}") },
-        ]
+        let timer = ChangeSource { name: "timer".to_owned(), state: "active".to_owned(), detail: format!("every {interval}") };
+        let others = self.sources.report().into_iter().map(|report| {
+            let attached = report.parts.iter().filter(|part| part.state == State::Attached).count();
+            let state = if attached == report.parts.len() { "active" } else { "degraded" };
+            let parts: Vec<String> = report.parts.iter().map(|part| format!("{} {}", part.name, part.state)).collect();
+            ChangeSource { name: report.name.to_owned(), state: state.to_owned(), detail: parts.join("; ") }
+        });
+        others.chain([timer]).collect()
     }
 
     fn upstream(&self) -> Upstream {
@@ -144,26 +122,6 @@ impl Reporter {
             rate: self.config.refresh.upstream_rate,
             burst: f64::from(self.config.refresh.upstream_burst),
             waiting: self.handle.waiting() as u64,
-        }
-    }
-
-    fn rules(&self) -> Rules {
-        let rules = &self.clients.rules;
-        let (taken, refused) = rules.reloads();
-        let file = rules.file().map(|file| file.display().to_string());
-        Rules { file, classes: rules.classes(), taken, refused, error: rules.error() }
-    }
-
-    fn clients(&self) -> Clients {
-        let stats = &self.serving;
-        let of = |method: Option<Method>| (0..=16).map(|code| stats.calls(method, Code::from_i32(code))).sum::<u64>();
-        let methods =
-            Method::ALL.into_iter().map(|method| (format!("{}/{}", method.api_version(), method.name()), of(Some(method))));
-        Clients {
-            connections: stats.connections_open(),
-            accepted: stats.connections_accepted(),
-            refused: stats.connections_over_limit() + stats.connections_out_of_descriptors(),
-            requests: methods.chain([("other".to_owned(), of(None))]).collect(),
         }
     }
 }

@@ -3,8 +3,21 @@
 //! Every source moves the same [`Epoch`]; a request compares one number. What a change was about (the [`Kind`]) only saves work
 //! upstream and feeds the logs: freshness rests on the number alone.
 
+mod choice;
 mod epoch;
-mod kubelet_dirs;
+mod gap;
+mod inotify;
+mod plain;
+mod source;
+mod sources;
+mod word;
 
-pub use epoch::{Epoch, Kind, Queue};
-pub use kubelet_dirs::{KubeletDirs, Layout, WatchError};
+pub use choice::Watched;
+pub use epoch::{Epoch, Kind, Queue, TooManyWords};
+pub use inotify::{Inotify, KubeletDirs, KubepodsDirs, Layout, WatchError};
+pub use source::{PartReport, Sees, Source, State};
+pub use sources::{Report, Sources};
+pub use word::Words;
+
+#[cfg(test)]
+mod test_node;

@@ -1,14 +1,20 @@
 //! `run`: the proxy itself. Configuration, log, and then everything else is [`crate::app`]'s.
 
+use std::net::SocketAddr;
+use std::time::Duration;
+
 use super::fault::Fault;
 use super::logs::{self, Level};
 use super::output;
 use crate::admin::{self, LogLevel};
 use crate::change::Layout;
-use crate::config::{self, Config, Place, Resolved};
+use crate::config::{self, ChangeSource, Config, Place, Resolved};
 use crate::kubepods::Kubepods;
 use crate::simulate::{self, Simulator};
 use crate::{admission, app, refresh, serve};
+
+/// Without the timer, nothing is asked for that nothing shows. A clock that adds it up must not overflow.
+const NEVER: Duration = Duration::from_hours(365 * 24);
 
 /// Run the proxy in front of the kubelet
 ///
@@ -37,11 +43,21 @@ fn start(args: &config::args::Args, resolved: &Resolved, level: &Level) -> Resul
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| Fault::Failed(error.into()))?;
     runtime.block_on(async {
         let demo = if resolved.config.demo { Some(demo(&resolved.config).await?) } else { None };
-        app::run(app_config(args, resolved), level).await.map_err(|error| Fault::Failed(error.into()))?;
+        let ran = match app_config(args, resolved).build() {
+            Ok(app) => {
+                let next = |admin| {
+                    if resolved.config.demo {
+                        next_commands(&resolved.config, admin);
+                    }
+                };
+                app.run(level, next).await
+            }
+            Err(error) => Err(error),
+        };
         if let Some(demo) = demo {
             demo.close().await;
         }
-        Ok(())
+        ran.map_err(|error| Fault::Failed(error.into()))
     })
 }
 
@@ -50,20 +66,29 @@ async fn demo(config: &Config) -> Result<Simulator, Fault> {
     let kubelet = simulate::Config {
         socket: Some(config.upstream.socket.as_path().to_owned()),
         root_dir: Some(config.upstream.kubelet_dir.clone()),
+        replace: config.listen.replace,
         churn: 0.2,
         ..simulate::Config::default()
     };
     Place::of_process().prepare().map_err(|error| Fault::Failed(error.into()))?;
     let pods = kubelet.pods;
     let simulator = Simulator::start(kubelet).await.map_err(|error| Fault::Failed(error.into()))?;
-    let socket = config.listen.socket.as_path().display();
     tracing::info!(pods, "demo: a simulated kubelet stands behind the proxy");
-    let program = output::program();
+    Ok(simulator)
+}
+
+/// What to type now that the demo serves, as it can be typed.
+fn next_commands(config: &Config, admin: Option<SocketAddr>) {
+    let (program, socket) = (output::program(), config.listen.socket.as_path().display());
     tracing::info!("demo: now type: {program} list --socket {socket}");
+    let sysfs = config.upstream.kubelet_dir.join(simulate::SYSFS);
+    tracing::info!("demo: or: {program} allocatable --socket {socket} --sysfs {}", sysfs.display());
     if let Some(admin) = &config.admin.socket {
         tracing::info!("demo: or: {program} status --admin-socket {}", admin.as_path().display());
     }
-    Ok(simulator)
+    if let Some(admin) = admin {
+        tracing::info!("demo: or: curl http://{admin}/metrics");
+    }
 }
 
 /// What the parts go by.
@@ -72,13 +97,14 @@ fn app_config(args: &config::args::Args, resolved: &Resolved) -> app::Config {
     let limits = serve::Limits { grace: listen.grace, connections: listen.max_connections.get(), ..serve::Limits::default() };
     app::Config {
         kubelet: Layout { socket: upstream.socket.as_path().to_owned(), root_dir: upstream.kubelet_dir.clone() },
+        change_sources: upstream.change_sources.clone(),
         max_reply: upstream.max_reply,
         refresh: refresh::Config {
             upstream_rate: upstream.rate,
             upstream_burst: upstream.burst.get(),
             max_stale: upstream.max_stale,
             restart_settle: upstream.restart_settle,
-            interval: upstream.refresh_interval,
+            interval: if upstream.change_sources.contains(&ChangeSource::Timer) { upstream.refresh_interval } else { NEVER },
             kubepods: Kubepods { cgroup_root: upstream.cgroup_root.clone(), pod_logs: upstream.pod_logs_dir.clone() },
         },
         serve: serve::Config {

@@ -9,7 +9,7 @@ use super::fault::Fault;
 use super::output::print;
 use super::table::{NOTHING, render};
 use crate::admin::request;
-use crate::admin::status::Status;
+use crate::admin::status::{Client, Status};
 use crate::client::SocketPath;
 use crate::config::setting;
 
@@ -138,6 +138,12 @@ fn clients(status: &Status) -> Vec<String> {
     let mut lines =
         vec![format!("{} connected, {} accepted, {} turned away", clients.connections, clients.accepted, clients.refused)];
     lines.extend(clients.requests.iter().filter(|(_, count)| **count > 0).map(|(method, count)| format!("{method}: {count}")));
+    if clients.admission.is_empty() {
+        return lines;
+    }
+    let known = if clients.admission == "off" { String::new() } else { format!("; {} known", clients.known) };
+    lines.push(format!("admission {}: {} each{known}", clients.admission, clients.limits));
+    lines.extend(clients.top.iter().filter(|client| !client.over_limit.is_empty()).map(over_limit));
     lines
 }
 
@@ -153,6 +159,15 @@ fn rules(status: &Status) -> Vec<String> {
         lines.extend(error.lines().map(str::to_owned));
     }
     lines
+}
+
+/// One that was refused.
+fn over_limit(client: &Client) -> String {
+    let Client { client: id, pod, connections, calls, paused, .. } = client;
+    let name = pod.as_ref().map_or_else(|| id.clone(), |pod| format!("pod:{pod}"));
+    let over: Vec<String> = client.over_limit.iter().map(|(limit, count)| format!("{limit} {count}")).collect();
+    let paused = if *paused { ", paused" } else { "" };
+    format!("{name}: {connections} connected, {calls} calls, over its limit: {}{paused}", over.join(", "))
 }
 
 /// Those that change sources and foreign processes need, by name, and how many more there are.

@@ -34,11 +34,6 @@ pub fn file_of(args: &Args) -> PathBuf {
     args.config.clone().or_else(|| Environment::of_process().config()).unwrap_or_else(|| DEFAULT_FILE.into())
 }
 
-/// What a file alone would give, with neither flags nor environment: `config check`.
-pub fn check(path: &Path) -> Result<Resolved, ConfigErrors> {
-    resolve(&Args::default(), &Environment::default(), Some(&read(path)?), &Place::of_process())
-}
-
 fn read(path: &Path) -> Result<File, ConfigErrors> {
     let failed = |source| ConfigError::Read { path: path.to_owned(), source };
     let text = text(path).map_err(failed)?;

@@ -39,7 +39,7 @@ pub use class::{Class, Each, METHODS, OnStale, Whole};
 #[cfg(feature = "cli")]
 pub use {
     error::{ConfigError, ConfigErrors, Origin},
-    load::{DEFAULT_FILE, check as check_file, file_of, load},
+    load::{DEFAULT_FILE, file_of, load},
     resolve::{Place, Resolved, resolve},
 };
 
@@ -84,6 +84,8 @@ pub struct Upstream {
     pub max_stale: Duration,
     /// How long a restarted kubelet may take to name again a pod that it had, where the pod's cgroup cannot be seen.
     pub restart_settle: Duration,
+    /// What is to tell of changes.
+    pub change_sources: Vec<ChangeSource>,
     /// The slow timer, for changes that no event shows.
     pub refresh_interval: Duration,
     /// The kubelet's log directory: its names say which cgroup is which pod.
@@ -101,6 +103,23 @@ pub enum Source {
     Auto,
     /// The kubelet, whether there is one yet or not.
     Kubelet,
+}
+
+/// A way of learning that something changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeSource {
+    /// The kernel's own count of changes.
+    Ebpf,
+    /// A mark on each cgroup file system.
+    Fanotify,
+    /// inotify on the kubepods cgroups.
+    Kubepods,
+    /// inotify on the kubelet's directories.
+    KubeletDirs,
+    /// The kubelet's Pods API.
+    PodsApi,
+    /// The slow timer.
+    Timer,
 }
 
 /// The socket that clients call.
@@ -177,4 +196,23 @@ pub enum LogFormat {
     Text,
     /// One JSON object a line.
     Json,
+}
+
+// === impl ChangeSource ===
+
+impl ChangeSource {
+    /// All, best first.
+    pub const ALL: [Self; 6] = [Self::Ebpf, Self::Fanotify, Self::Kubepods, Self::KubeletDirs, Self::PodsApi, Self::Timer];
+
+    /// As the setting has it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ebpf => "ebpf",
+            Self::Fanotify => "fanotify",
+            Self::Kubepods => "kubepods",
+            Self::KubeletDirs => "kubelet-dirs",
+            Self::PodsApi => "pods-api",
+            Self::Timer => "timer",
+        }
+    }
 }

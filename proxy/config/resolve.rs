@@ -16,14 +16,20 @@ use super::{Admin, Clients, Config, Listen, Log, Upstream};
 
 /// The directory, in a user's runtime directory, that `--demo` puts its sockets into.
 const DEMO_DIR: &str = "podresources-proxy";
+/// Demos at the same time that find a place by themselves.
+const DEMOS: u32 = 16;
+/// Any free port: two demos must not want the same.
+const DEMO_ADDRESS: &str = "127.0.0.1:0";
 /// The kubelet's own name for the directory of its socket.
 const POD_RESOURCES: &str = "pod-resources";
 
 /// What defaults depend on beside the table.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Place {
     /// A directory for sockets that only this user may enter.
     pub runtime_dir: PathBuf,
+    /// Whether somebody serves the socket at this path: a second demo goes beside the first.
+    pub is_served: fn(&Path) -> bool,
 }
 
 /// A configuration, and how it came about.
@@ -54,7 +60,17 @@ impl Place {
     pub fn of_process() -> Self {
         let fallback = || PathBuf::from(format!("/tmp/podresources-proxy-{}", rustix::process::geteuid().as_raw()));
         let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
-        Self { runtime_dir: runtime_dir.unwrap_or_else(fallback) }
+        let is_served = |socket: &Path| std::os::unix::net::UnixStream::connect(socket).is_ok();
+        Self { runtime_dir: runtime_dir.unwrap_or_else(fallback), is_served }
+    }
+
+    /// The directory of a demo: the first that no living demo is in or, to replace that, simply the first.
+    fn demo_dir(&self, replace: bool) -> PathBuf {
+        let first = self.runtime_dir.join(DEMO_DIR);
+        let is_free = |dir: &PathBuf| DEMO_SOCKETS.iter().all(|(_, below)| !(self.is_served)(&dir.join(below)));
+        let next = (2..=DEMOS).map(|nth| self.runtime_dir.join(format!("{DEMO_DIR}-{nth}")));
+        let free = std::iter::once(first.clone()).chain(next).find(is_free);
+        free.filter(|_| !replace).unwrap_or(first)
     }
 
     /// Makes sure of the directory: there, ours, and closed to others. In `/tmp` somebody else may have been there first.
@@ -80,7 +96,9 @@ pub fn resolve(args: &Args, environment: &Environment, file: Option<&File>, plac
     let mut reader = Reader { args, environment, file, demo: None, shown: Vec::new(), errors: Vec::new() };
     let demo = reader.read(&setting::DEMO, value::switch);
     if demo == Some(true) {
-        reader.demo = Some(place.runtime_dir.join(DEMO_DIR));
+        // Looked at beforehand; whatever is wrong with it is told when its turn comes.
+        let replace = reader.find(&setting::REPLACE).and_then(|(text, _)| value::switch(&text).ok());
+        reader.demo = Some(place.demo_dir(replace == Some(true)));
     }
     let config = reader.config(demo);
     let Reader { mut shown, mut errors, .. } = reader;
@@ -109,6 +127,7 @@ impl Reader<'_> {
         let max_stale = self.read(&setting::MAX_STALE, value::time);
         let restart_settle = self.read(&setting::RESTART_SETTLE, value::time);
         let refresh_interval = self.read(&setting::REFRESH_INTERVAL, value::time_above_zero);
+        let change_sources = self.read(&setting::CHANGE_SOURCES, value::change_sources);
         let pod_logs_dir = self.read(&setting::POD_LOGS_DIR, value::dir);
         let cgroup_root = self.read(&setting::CGROUP_ROOT, value::dir);
         let listen = self.read(&setting::LISTEN_SOCKET, value::socket);
@@ -139,6 +158,7 @@ impl Reader<'_> {
                 max_stale: max_stale?,
                 restart_settle: restart_settle?,
                 refresh_interval: refresh_interval?,
+                change_sources: change_sources?,
                 pod_logs_dir: pod_logs_dir?,
                 cgroup_root: cgroup_root?,
                 source: source?,
@@ -179,8 +199,8 @@ impl Reader<'_> {
         if let Some((file, (text, line))) = self.file.and_then(|file| Some((file, file.get(setting)?))) {
             return Some((text.to_owned(), Origin::File { path: file.path.clone(), line }));
         }
-        if let Some(path) = self.demo.as_ref().and_then(|dir| demo_socket(setting, dir)) {
-            return Some((path.display().to_string(), Origin::Demo));
+        if let Some(text) = self.demo.as_ref().and_then(|dir| demo_default(setting, dir)) {
+            return Some((text, Origin::Demo));
         }
         match setting.default {
             Default::Is(text) => Some((text.to_owned(), Origin::Default)),
@@ -229,13 +249,18 @@ fn kubelet_dir(socket: &Path) -> PathBuf {
     }
 }
 
-/// Where `--demo` puts a socket: ours, the stand-in's in a kubelet directory of its own, and the admin socket where no client looks.
-fn demo_socket(setting: &Setting, dir: &Path) -> Option<PathBuf> {
-    let below = match setting.key {
-        key if key == setting::LISTEN_SOCKET.key => "kubelet.sock",
-        key if key == setting::KUBELET_SOCKET.key => "demo/pod-resources/kubelet.sock",
-        key if key == setting::ADMIN_SOCKET.key => "admin/admin.sock",
-        _ => return None,
-    };
-    Some(dir.join(below))
+/// Where `--demo` puts its sockets: ours, the stand-in's in a kubelet directory of its own, and the admin socket where no client looks.
+const DEMO_SOCKETS: [(&Setting, &str); 3] = [
+    (&setting::LISTEN_SOCKET, "kubelet.sock"),
+    (&setting::KUBELET_SOCKET, "demo/pod-resources/kubelet.sock"),
+    (&setting::ADMIN_SOCKET, "admin/admin.sock"),
+];
+
+/// What holds under `--demo` where nobody sets it.
+fn demo_default(setting: &Setting, dir: &Path) -> Option<String> {
+    if setting.key == setting::ADMIN_ADDRESS.key {
+        return Some(DEMO_ADDRESS.to_owned());
+    }
+    let (_, below) = DEMO_SOCKETS.iter().find(|(socket, _)| socket.key == setting.key)?;
+    Some(dir.join(below).display().to_string())
 }

@@ -85,6 +85,9 @@ settings! {
     REFRESH_INTERVAL = "upstream.refresh_interval", "refresh-interval", "TIME", Text, Is("10s"),
         "How often the kubelet is asked with nothing to show that something changed",
         "Changes that can be seen are asked for at once.";
+    CHANGE_SOURCES = "upstream.change_sources", "change-sources", "LIST", Text, Is("ebpf,fanotify,kubepods,kubelet-dirs,pods-api,timer"),
+        "What is to tell of changes; those that cannot be had here are passed over",
+        "status says which of them work. docs/CHANGES.md says what each sees, needs and costs.";
     POD_LOGS_DIR = "upstream.pod_logs_dir", "pod-logs-dir", "DIR", Text, Is("/var/log/pods"),
         "The kubelet's directory of pod logs",
         "Its names tell which cgroup belongs to which pod.";
@@ -147,7 +150,7 @@ settings! {
         "By module, too: info,podresources_proxy::refresh=debug";
     DEMO = "demo", "demo", "BOOL", Switch, Is("false"),
         "Put a built-in node of 110 pods behind the proxy; needs no kubelet and no root",
-        "Sockets go under the user's runtime directory unless they are set.";
+        "Sockets go under the user's runtime directory unless they are set, a second demo's beside the first's.";
 }
 
 // === impl Setting ===

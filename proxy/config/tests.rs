@@ -14,7 +14,7 @@ use super::setting::{self, ALL, Default, Kind};
 use super::*;
 
 fn place() -> Place {
-    Place { runtime_dir: PathBuf::from("/run/user/7") }
+    Place { runtime_dir: PathBuf::from("/run/user/7"), is_served: |_| false }
 }
 
 fn file(text: &str) -> Result<File, ConfigErrors> {
@@ -194,6 +194,18 @@ fn the_demo_keeps_its_sockets_in_the_users_own_directory_unless_they_are_set() {
     assert_eq!(config.listen.socket.as_path(), Path::new("/run/user/7/podresources-proxy/kubelet.sock"));
     assert_eq!(config.upstream.kubelet_dir, Path::new("/run/user/7/podresources-proxy/demo"));
     assert_eq!(config.admin.socket.unwrap().as_path(), Path::new("/a/admin.sock"));
+    assert_eq!(config.admin.address.unwrap().port(), 0, "any free one");
+}
+
+#[test]
+fn a_second_demo_goes_beside_the_first_unless_it_is_to_replace_it() {
+    let place = Place { is_served: |socket| socket.starts_with("/run/user/7/podresources-proxy/demo"), ..place() };
+    let listen = |args: &[&str]| {
+        let resolved = resolve(&typed(args), &env(&[]), None, &place).unwrap();
+        resolved.config.listen.socket.as_path().to_owned()
+    };
+    assert_eq!(listen(&["--demo"]), Path::new("/run/user/7/podresources-proxy-2/kubelet.sock"));
+    assert_eq!(listen(&["--demo", "--replace"]), Path::new("/run/user/7/podresources-proxy/kubelet.sock"));
 }
 
 #[test]
@@ -225,6 +237,15 @@ fn what_is_shown_is_a_file_that_gives_the_same_configuration_again() {
     replace = true                                                   # --replace
     grace = "2s"                                                     # PODRESOURCES_PROXY_GRACE
     # threads: one for each CPU that the process may use             # default
+    max_connections = 4096                                           # default
+
+    [clients]
+    admission = "enforce"                                            # default
+    rate = "100/s"                                                   # default
+    burst = 100                                                      # default
+    connections = 128                                                # default
+    calls = 256                                                      # default
+    waiting = "16MiB"                                                # default
 
     [admin]
     address = "127.0.0.1:9510"                                       # default
@@ -241,7 +262,7 @@ fn what_is_shown_is_a_file_that_gives_the_same_configuration_again() {
 fn a_directory_in_a_shared_place_must_be_ours_alone() {
     use std::os::unix::fs::{PermissionsExt, symlink};
     let shared = tempfile::tempdir().unwrap();
-    let place = |name: &str| Place { runtime_dir: shared.path().join(name) };
+    let place = |name: &str| Place { runtime_dir: shared.path().join(name), ..place() };
     place("new").prepare().unwrap();
     let mode = std::fs::metadata(shared.path().join("new")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700);

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use nix::unistd::{Group, User};
 
-use super::{Admission, LogFormat, Source};
+use super::error::nearest;
+use super::{Admission, ChangeSource, LogFormat, Source};
 use crate::client::SocketPath;
 
 /// A value, or what is wrong with its text.
@@ -125,6 +126,22 @@ pub(super) fn source(text: &str) -> Read<Source> {
         "host" => Err("this version has no host source yet; give auto or kubelet".into()),
         _ => Err("give auto or kubelet".into()),
     }
+}
+
+/// A list with commas. The order is ours: best first.
+pub(super) fn change_sources(text: &str) -> Read<Vec<ChangeSource>> {
+    let all = ChangeSource::ALL.map(ChangeSource::name);
+    let mut chosen = Vec::new();
+    for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+        match ChangeSource::ALL.into_iter().find(|source| source.name() == name) {
+            Some(source) => chosen.push(source),
+            None => {
+                let nearest = nearest(name, all.into_iter()).map(|nearest| format!(" did you mean {nearest}?")).unwrap_or_default();
+                return Err(format!("there is no change source {name:?};{nearest} There are {}", all.join(", ")));
+            }
+        }
+    }
+    if chosen.is_empty() { Err(format!("give at least one of {}", all.join(", "))) } else { Ok(chosen) }
 }
 
 pub(super) fn log_format(text: &str) -> Read<LogFormat> {

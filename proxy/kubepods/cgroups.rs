@@ -4,26 +4,23 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::roots::{Hierarchy, directories};
 use super::uid::PodUid;
-
-/// How deep below a hierarchy's mount a kubepods root may lie: a kubelet in a container has
-/// `<runtime>/<id>/kubelet.slice/kubelet-kubepods.slice`.
-const ROOT_DEPTH: usize = 5;
 
 /// How deep a pod's own cgroups are walked: container, and what a runtime or a workload nests in it.
 const POD_DEPTH: usize = 4;
 
 pub(super) fn living(mount: &Path, of: &HashSet<PodUid>) -> Option<HashSet<PodUid>> {
-    let roots = kubepods_roots(mount);
+    let roots: Vec<PathBuf> = Hierarchy::find(mount).iter().flat_map(Hierarchy::roots).map(|root| root.path).collect();
     if roots.is_empty() {
         return None;
     }
     let mut living = HashSet::new();
     for root in roots {
         // Guaranteed pods lie in the root itself, the others in a directory for each QoS class.
-        let classes = directories(&root).filter(|(name, _)| name.contains("burstable") || name.contains("besteffort"));
-        let parents: Vec<PathBuf> = classes.map(|(_, path)| path).chain([root.clone()]).collect();
-        for (name, path) in parents.iter().flat_map(|parent| directories(parent)) {
+        let classes = directories(&root).filter(|(name, ..)| name.contains("burstable") || name.contains("besteffort"));
+        let parents: Vec<PathBuf> = classes.map(|(_, path, _)| path).chain([root.clone()]).collect();
+        for (name, path, _) in parents.iter().flat_map(|parent| directories(parent)) {
             if let Some(uid) = PodUid::of_cgroup(&name)
                 && of.contains(&uid)
                 && populated(&path, POD_DEPTH)
@@ -35,32 +32,6 @@ pub(super) fn living(mount: &Path, of: &HashSet<PodUid>) -> Option<HashSet<PodUi
     Some(living)
 }
 
-/// Every kubepods root under a mount of v2 (at the mount itself, or at `unified` of a hybrid host) or of v1's cpuset hierarchy.
-fn kubepods_roots(mount: &Path) -> Vec<PathBuf> {
-    let mut roots = Vec::new();
-    if mount.join("cgroup.controllers").exists() {
-        find_roots(mount, ROOT_DEPTH, &mut roots);
-    } else {
-        for hierarchy in ["unified", "cpuset"] {
-            find_roots(&mount.join(hierarchy), ROOT_DEPTH, &mut roots);
-        }
-    }
-    roots
-}
-
-fn find_roots(dir: &Path, depth: usize, roots: &mut Vec<PathBuf>) {
-    if depth == 0 {
-        return;
-    }
-    for (name, path) in directories(dir) {
-        if name == "kubepods" || name == "kubepods.slice" || name.ends_with("-kubepods.slice") {
-            roots.push(path);
-        } else {
-            find_roots(&path, depth - 1, roots);
-        }
-    }
-}
-
 /// Whether a process is in this cgroup or below it.
 fn populated(cgroup: &Path, depth: usize) -> bool {
     // v2 says so itself, for the whole subtree.
@@ -68,15 +39,7 @@ fn populated(cgroup: &Path, depth: usize) -> bool {
         return events.lines().any(|line| line == "populated 1");
     }
     let own = fs::read(cgroup.join("cgroup.procs")).is_ok_and(|pids| !pids.is_empty());
-    own || (depth > 0 && directories(cgroup).any(|(_, path)| populated(&path, depth - 1)))
-}
-
-/// The directories in one; empty where it vanished meanwhile, which is normal here.
-fn directories(dir: &Path) -> impl Iterator<Item = (String, PathBuf)> {
-    fs::read_dir(dir).into_iter().flatten().flatten().filter_map(|entry| {
-        let name = entry.file_name().into_string().ok()?;
-        entry.file_type().ok()?.is_dir().then(|| (name, entry.path()))
-    })
+    own || (depth > 0 && directories(cgroup).any(|(_, path, _)| populated(&path, depth - 1)))
 }
 
 #[cfg(test)]

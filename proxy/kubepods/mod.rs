@@ -5,6 +5,7 @@
 mod cgroups;
 pub mod path;
 mod pod_logs;
+pub mod roots;
 mod uid;
 
 use std::collections::{HashMap, HashSet};

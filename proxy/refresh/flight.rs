@@ -9,7 +9,7 @@ use super::restart::DeviceGrace;
 use super::view::{Part, View};
 use crate::grpc::{Code, Status};
 use crate::snapshot::{Allocatable, PodList};
-use crate::source::{Call, Failure, Upstream};
+use crate::source::{Call, Failure, Reply, Upstream};
 
 /// What kubelets say that have no GetAllocatableResources (KEP-2403); up to 1.26 with "Pod Resources".
 const DISABLED: [&str; 2] =
@@ -19,8 +19,7 @@ impl<U: Upstream> Refresher<U> {
     pub(super) async fn capture_list(&mut self) -> Result<(), Failure> {
         let (epoch, begun) = (self.shared.epoch.now(), Instant::now());
         let allocatable_count = self.shared.epoch.allocatable();
-        let message = self.call(0, Call::List).await?;
-        let connection = self.upstream.connections();
+        let Reply { message, connection } = self.call(0, Call::List).await?;
         let published = self.shared.view.load_full();
         let old = published.list.as_ref().map(|part| &part.content);
         let reply = Part { content: message, epoch, begun };
@@ -50,12 +49,13 @@ impl<U: Upstream> Refresher<U> {
         let (epoch, begun) = (self.shared.epoch.now(), Instant::now());
         let count = self.shared.epoch.allocatable();
         let reply = self.call(1, Call::Allocatable).await;
-        if reply.is_ok() {
-            self.begin_grace(begun);
+        if let Ok(Reply { connection, .. }) = &reply {
+            self.begin_grace(*connection, begun);
         }
         let content = match reply {
-            Ok(message) => {
-                let reply = Allocatable::build(&message).map_err(|error| self.malformed("GetAllocatableResources", &error))?;
+            Ok(reply) => {
+                let reply =
+                    Allocatable::build(&reply.message).map_err(|error| self.malformed("GetAllocatableResources", &error))?;
                 Ok(Arc::new(self.complete(reply, begun)))
             }
             // An old kubelet, or one with the feature off: its answer is this error.
@@ -74,8 +74,7 @@ impl<U: Upstream> Refresher<U> {
     }
 
     /// Another connection than before means another kubelet, whose plugins have yet to register. List may not have been asked of it so far.
-    fn begin_grace(&mut self, now: Instant) {
-        let connection = self.upstream.connections();
+    fn begin_grace(&mut self, connection: u64, now: Instant) {
         if self.allocatable_connection != 0 && self.allocatable_connection != connection {
             let published = self.shared.view.load();
             let base = published.allocatable.as_ref().and_then(|part| part.content.clone().ok());
@@ -95,15 +94,14 @@ impl<U: Upstream> Refresher<U> {
 
     pub(super) async fn capture_alpha(&mut self) -> Result<(), Failure> {
         let (epoch, begun) = (self.shared.epoch.now(), Instant::now());
-        let message = match self.call(3, Call::AlphaList).await {
+        let Reply { message, connection } = match self.call(3, Call::AlphaList).await {
             // A kubelet that has v1alpha1 no more: its answer is this error.
             Err(Failure::Answered(status)) if status.code == Code::Unimplemented => {
                 self.shared.publish(|view| view.alpha = Some(Part { content: Err(status), epoch, begun }));
                 return Ok(());
             }
-            message => message?,
+            reply => reply?,
         };
-        let connection = self.upstream.connections();
         let published = self.shared.view.load_full();
         let mut base = alpha_list(&published).cloned().or_else(|| self.alpha_before.clone());
         if base.is_none() && self.list.keeps_pods() {

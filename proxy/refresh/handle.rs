@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 use super::demand::Lane;
-use super::gets::Job;
+use super::gets::{self, Job};
 use super::stats::Stats;
 use super::view::{Need, Part, Reach, Verdict, View};
 use super::{Activity, Shared};
@@ -48,10 +48,10 @@ impl Answers for Handle {
         }
     }
 
-    async fn wait(&self, ask: Ask, terms: Terms, _who: Who, wait: Wait, deadline: Instant) -> Result<Answer, Status> {
+    async fn wait(&self, ask: Ask, terms: Terms, who: Who, wait: Wait, deadline: Instant) -> Result<Answer, Status> {
         self.shared.stats.waits.add();
         let need = Need { epoch: wait.epoch, arrived: wait.arrived, max_age: terms.max_age };
-        let mut answer = pin!(self.answer(&ask, need));
+        let mut answer = pin!(self.answer(&ask, who, need));
         if terms.on_stale == Some(OnStale::Serve) {
             let left = deadline.saturating_duration_since(wait.arrived);
             let early = timeout_at(wait.arrived + BEFORE_STALE.min(left / 2), answer.as_mut()).await;
@@ -112,7 +112,7 @@ impl Handle {
         }
     }
 
-    async fn answer(&self, ask: &Ask, mut need: Need) -> Result<Answer, Status> {
+    async fn answer(&self, ask: &Ask, who: Who, mut need: Need) -> Result<Answer, Status> {
         // Whether the kubelet has said that it has no Get.
         let mut off = false;
         loop {
@@ -126,7 +126,7 @@ impl Handle {
                     if off {
                         return Err(not_found(namespace, name));
                     }
-                    match self.forward(namespace, name, need.epoch).await? {
+                    match self.forward(who, namespace, name, need.epoch).await? {
                         Forwarded::Answer(answer) => return Ok(answer),
                         // Look once more, in a capture that begins now.
                         Forwarded::Off => {
@@ -155,7 +155,7 @@ impl Handle {
                 now => return now,
             }
             if published.changed().await.is_err() {
-                return Now::Said(Err(Status::new(Code::Unavailable, "podresources-proxy is stopping")));
+                return Now::Said(Err(stopping()));
             }
         }
     }
@@ -251,16 +251,13 @@ impl Handle {
     }
 
     /// Has the kubelet asked for one pod.
-    async fn forward(&self, namespace: &str, name: &str, epoch: u64) -> Result<Forwarded, Status> {
+    async fn forward(&self, who: Who, namespace: &str, name: &str, epoch: u64) -> Result<Forwarded, Status> {
         let (reply, answer) = oneshot::channel();
-        let job = Job { namespace: namespace.to_owned(), name: name.to_owned(), epoch, reply };
+        let job = Job { who, namespace: namespace.to_owned(), name: name.to_owned(), epoch, reply };
         match self.shared.gets.try_send(job) {
             Ok(()) => {}
             Err(mpsc::error::TrySendError::Full(_)) => {
-                return Err(Status::new(
-                    Code::Unavailable,
-                    "podresources-proxy: too many Gets of unknown pods wait for the kubelet",
-                ));
+                return Err(gets::too_many());
             }
             Err(mpsc::error::TrySendError::Closed(_)) => return Err(stopping()),
         }
@@ -309,10 +306,11 @@ fn not_found(namespace: &str, name: &str) -> Status {
 }
 
 fn stopping() -> Status {
-    Status::new(Code::Unavailable, "podresources-proxy is stopping")
+    Status::new(Code::Unavailable, "podresources-proxy: shutting down")
 }
 
-fn unreachable(reach: &Reach, now: Instant, so: &str) -> Status {
+/// That the kubelet cannot be reached, since when, what that means for the request, and why.
+pub(super) fn unreachable(reach: &Reach, now: Instant, so: &str) -> Status {
     let Reach::Down { since, why, .. } = reach else { return stopping() };
     // Whole seconds: for people.
     let ago = Duration::from_secs(now.saturating_duration_since(*since).as_secs());

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
 
+use super::gather;
 use super::session::Piece;
 
 pub(super) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
@@ -31,7 +32,8 @@ enum Next {
 
 impl Reply {
     /// A framed message, then `grpc-status: 0`.
-    pub(super) const fn message(framed: Piece) -> Self {
+    pub(super) fn message(framed: Piece) -> Self {
+        gather::offer(framed.bytes());
         Self { next: Next::Message(framed) }
     }
 

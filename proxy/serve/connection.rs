@@ -12,7 +12,7 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
@@ -38,6 +38,9 @@ const HEADER_LIST_SIZE: u32 = 16 * 1024;
 /// simple clients take a GOAWAY in place of an answer for an error.
 const FIRST_CALL: Duration = Duration::from_millis(500);
 
+/// At the end of the grace, how long the last statuses may take to leave. A client that does not read is not waited for.
+pub(super) const LAST_WORDS: Duration = Duration::from_millis(100);
+
 /// Runs hyper's futures, one per call, on this thread: at once, and those that have to wait as tasks.
 #[derive(Clone, Copy, Debug)]
 struct Local;
@@ -56,7 +59,7 @@ fn http2(limits: &Limits) -> http2::Builder<Local> {
 }
 
 /// Serves one connection until the client ends it, it has been idle for too long, or `stop` is called; then what is in flight is finished,
-/// within the grace. `admitted`: its client's limits, where there are any.
+/// within the grace; a call that still waits then is told so. `admitted`: its client's limits, where there are any.
 pub(super) async fn serve<T, A>(socket: T, admitted: Option<Admitted>, shared: Rc<Shared<A>>, stop: CancellationToken)
 where
     T: AsyncRead + AsyncWrite + AsFd + Unpin + 'static,
@@ -86,11 +89,17 @@ where
             },
         }
     }
-    if !activity.was_called() && timeout(FIRST_CALL.min(limits.grace), &mut connection).await.is_ok() {
+    let end = Instant::now() + limits.grace;
+    if !activity.was_called() && timeout_at(end.min(Instant::now() + FIRST_CALL), &mut connection).await.is_ok() {
         return;
     }
     connection.gathered.connection().graceful_shutdown();
-    match timeout(limits.grace, connection).await {
+    let mut drained = timeout_at(end, &mut connection).await;
+    if drained.is_err() {
+        activity.cut_off();
+        drained = timeout(LAST_WORDS, connection).await;
+    }
+    match drained {
         Ok(Ok(())) => {}
         Ok(Err(error)) => debug!(%error, "connection ended while draining"),
         Err(_) => debug!("connection closed: it did not drain in time"),

@@ -69,6 +69,8 @@ pub struct Serving {
 #[derive(Debug)]
 struct Threads {
     stats: Arc<Stats>,
+    /// Listeners in place of the one at work, to the accepting thread.
+    renewed: mpsc::UnboundedSender<OwnedFd>,
     /// Each thread holds a sender as long as it lives; nothing is ever sent.
     living: mpsc::Receiver<Infallible>,
 }
@@ -143,10 +145,11 @@ impl Serving {
     }
 
     /// Ends once another process has put its socket in the place of ours; never before [`Self::publish`]. The caller then stops: clients
-    /// find the other one by themselves, and nothing of its is touched.
+    /// find the other one by themselves, and nothing of its is touched. Until then a socket's file that somebody removes is made anew.
     pub async fn taken_over(&self) {
         match &self.file {
-            Some(file) => file.taken_over().await,
+            // Where the accepting thread has gone, all is over anyway.
+            Some(file) => file.taken_over(|socket| drop(self.threads.renewed.send(socket))).await,
             None => std::future::pending().await,
         }
     }
@@ -192,9 +195,10 @@ impl Threads {
                 .map_err(|source| StartError::Thread { name, source })?;
             workers.push(sender);
         }
-        let acceptor =
-            accept::Acceptor { listener, file, workers, stats: Arc::clone(&stats), limit: config.limits.connections, for_root };
+        let (renewed, listeners) = mpsc::unbounded_channel();
+        let limit = config.limits.connections;
+        let acceptor = accept::Acceptor { listener, listeners, file, workers, stats: Arc::clone(&stats), limit, for_root };
         accept::start::<T>(acceptor, stop, alive).map_err(|source| StartError::Thread { name: accept::THREAD.into(), source })?;
-        Ok(Self { stats, living })
+        Ok(Self { stats, renewed, living })
     }
 }

@@ -133,3 +133,6 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Pause<T> {
         self.io.is_write_vectored()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -82,7 +82,11 @@ where
     let counted = shared.worker_stats().begin(method.as_ref().ok().copied());
     let _busy = session.activity.call();
     let answered = match session.call(method.as_ref().ok().copied(), arrived) {
-        Ok(call) => shared.answer(arrived, &head, method, body, &session, call.as_ref()).await,
+        Ok(call) => tokio::select! {
+            biased;
+            answer = shared.answer(arrived, &head, method, body, &session, call.as_ref()) => answer,
+            () = session.activity.is_cut_off() => Err(shutting_down(&shared.limits).into()),
+        },
         // Still in flight until that is said.
         Err((_call, refused)) => Err(refused.into()),
     };
@@ -204,6 +208,13 @@ impl<A: Answers> Shared<A> {
         read?;
         Ok(unary.finish()?)
     }
+}
+
+/// What a call gets that still waits at the end of the grace.
+#[cold]
+fn shutting_down(limits: &Limits) -> Status {
+    let grace = humantime::format_duration(limits.grace);
+    Status::new(Code::Unavailable, format!("podresources-proxy: shutting down; there was no answer within the grace of {grace}"))
 }
 
 /// `from` plus `by`; where that is more than a clock can hold, a year will do.

@@ -144,6 +144,13 @@ impl Drop for Session {
 
 // === impl Piece ===
 
+impl Piece {
+    /// What has not been written yet.
+    pub(super) const fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+}
+
 impl From<Bytes> for Piece {
     /// Bytes that nobody counts.
     fn from(bytes: Bytes) -> Self {

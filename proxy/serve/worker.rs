@@ -72,7 +72,7 @@ where
             }
             connections.close();
             // Each connection keeps to the grace by itself; the last may have come a moment after the others.
-            let _ = tokio::time::timeout(grace, connections.wait()).await;
+            let _ = tokio::time::timeout(grace + 2 * connection::LAST_WORDS, connections.wait()).await;
         });
     })?;
     told.recv().unwrap_or_else(|gone| Err(io::Error::other(gone)))

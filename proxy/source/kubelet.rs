@@ -10,7 +10,7 @@ use bytes::Bytes;
 use prost::Message;
 use tonic::Code;
 
-use super::{Call, Failure, Upstream};
+use super::{Call, Failure, Reply, Upstream};
 use crate::causes::with_causes;
 use crate::client::{CallError, ConnectError, Connection, Limits, method};
 use crate::proto::v1::GetPodResourcesRequest;
@@ -44,26 +44,28 @@ impl Kubelet {
         Self { socket, limits: Limits { max_reply, ..Limits::default() }, state: Rc::default() }
     }
 
-    fn open(&self) -> Option<Connection> {
-        self.state.borrow().connection.as_ref().filter(|connection| !connection.is_closed()).cloned()
+    /// The connection that is open, and its number.
+    fn open(&self) -> Option<(Connection, u64)> {
+        let state = self.state.borrow();
+        state.connection.as_ref().filter(|connection| !connection.is_closed()).map(|connection| (connection.clone(), state.made))
     }
 
-    async fn connection(&self) -> Result<Connection, Failure> {
+    async fn connection(&self) -> Result<(Connection, u64), Failure> {
         if let Some(connection) = self.open() {
             return Ok(connection);
         }
         // Looked up before dialling: where the socket is replaced in between, the next look finds a difference.
         let dialled = identity(&self.socket);
         let connection = Connection::connect(&self.socket, self.limits).await.map_err(|error| unreachable_or_lost(&error))?;
-        let mut state = self.state.borrow_mut();
         // Two callers may have dialled at the same time: the first one's connection is as good as ours.
-        if let Some(other) = state.connection.as_ref().filter(|connection| !connection.is_closed()) {
-            return Ok(other.clone());
+        if let Some(other) = self.open() {
+            return Ok(other);
         }
+        let mut state = self.state.borrow_mut();
         state.connection = Some(connection.clone());
         state.dialled = dialled;
         state.made += 1;
-        Ok(connection)
+        Ok((connection, state.made))
     }
 }
 
@@ -72,8 +74,8 @@ impl Upstream for Kubelet {
         self.connection().await.map(drop)
     }
 
-    async fn call(&self, call: Call<'_>) -> Result<Bytes, Failure> {
-        let connection = self.connection().await?;
+    async fn call(&self, call: Call<'_>) -> Result<Reply, Failure> {
+        let (connection, number) = self.connection().await?;
         let (method, request) = match call {
             Call::List => (method::LIST, Bytes::new()),
             Call::Allocatable => (method::ALLOCATABLE, Bytes::new()),
@@ -84,8 +86,9 @@ impl Upstream for Kubelet {
             }
         };
         match connection.unary(method, request, CALL_DEADLINE).await {
-            Ok(response) => Ok(response.into_inner()),
+            Ok(response) => Ok(Reply { message: response.into_inner(), connection: number }),
             Err(CallError::Status(status)) if status.code == Code::ResourceExhausted => Err(Failure::RateLimited),
+            Err(CallError::Status(status)) if status.code == Code::DeadlineExceeded => Err(Failure::Late(CALL_DEADLINE)),
             Err(CallError::Status(status)) => Err(Failure::Answered(status)),
             Err(CallError::Deadline(after)) => Err(Failure::Late(after)),
             Err(CallError::TooLarge { max }) => {

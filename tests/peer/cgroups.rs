@@ -36,11 +36,6 @@ impl Cgroups {
         cgroups
     }
 
-    /// Our directory as seen from the hierarchy's root.
-    pub(crate) fn name(&self) -> &str {
-        self.top.file_name().unwrap().to_str().unwrap()
-    }
-
     /// A cgroup below it, with all above.
     pub(crate) fn cgroup(&self, path: &str) -> PathBuf {
         let path = Path::new(path.trim_start_matches('/'));

@@ -11,6 +11,7 @@ mod cgroup;
 mod clients;
 mod fidelity;
 mod identity;
+mod new_pods;
 mod node;
 mod outages;
 mod proxy;

@@ -1,5 +1,6 @@
 //! A node with a real kubelet, from `tests/lab/node`.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -133,6 +134,11 @@ impl Node {
         .await;
         tokio::time::sleep(RUNTIME_NOTES).await;
         cgroup
+    }
+
+    /// The cgroups of all its pods, in every hierarchy.
+    pub(crate) fn pod_cgroups(&self) -> HashSet<PathBuf> {
+        cgroup::of_pods(&self.cgroup).collect()
     }
 
     /// From its log folder, `NAMESPACE_NAME_UID`. Each pod of a test has a name of its own.

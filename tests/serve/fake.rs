@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use podresources_proxy::answer::{Answer, Answers, Ask, Freshness, Source, Terms, Wait, Who};
 use podresources_proxy::grpc::{Code, Status, prefix};
-use podresources_proxy::serve::{Config, Limits, Server, Serving, ServingConfig, SocketConfig};
+use podresources_proxy::serve::{Config, Door, Limits, Server, Serving, ServingConfig, SocketConfig};
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
@@ -116,11 +116,20 @@ impl Running {
     }
 
     pub(crate) fn with(fake: &Fake, change: impl FnOnce(&mut Config)) -> Self {
+        Self::behind(fake, None, change)
+    }
+
+    /// A server to which all come by this door.
+    pub(crate) fn behind(fake: &Fake, door: Option<Door>, change: impl FnOnce(&mut Config)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut config = config(directory.path().join("kubelet.sock"));
         change(&mut config);
         let stop = CancellationToken::new();
-        let serving = Server::bind(config).unwrap().serve(fake.clone(), stop.clone()).unwrap();
+        let mut bound = Server::bind(config).unwrap();
+        if let Some(door) = door {
+            bound = bound.behind(door);
+        }
+        let serving = bound.serve(fake.clone(), stop.clone()).unwrap();
         serving.publish().unwrap();
         Self { _directory: directory, serving, stop }
     }

@@ -2,6 +2,7 @@
 
 mod bench;
 mod lab;
+mod links;
 mod means;
 mod report;
 mod rules;

@@ -223,6 +223,24 @@ fn a_killed_kubelet_leaves_the_last_answer_marked_until_max_stale() {
 }
 
 #[test]
+fn a_forwarded_get_that_loses_its_kubelet_says_since_when() {
+    Rig::run(|rig| async move {
+        rig.names().await;
+        rig.kubelet.with(|state| state.hangs = true);
+        let dies = async {
+            tokio::time::sleep(SECOND).await;
+            assert_eq!(rig.kubelet.calls("Get"), 1);
+            rig.kubelet.kill();
+        };
+        let (said, ()) = tokio::join!(rig.get("nobody"), dies);
+        let error = said.unwrap_err();
+        assert_eq!(error.code, Code::Unavailable);
+        assert!(error.message.starts_with("podresources-proxy: the kubelet cannot be reached since 20"), "{error}");
+        assert!(error.message.ends_with("s), so nobody can say whether it has this pod: nobody listens"), "{error}");
+    });
+}
+
+#[test]
 fn a_kubelet_that_is_back_is_asked_at_once_and_its_answer_is_fresh() {
     Rig::run(|rig| async move {
         rig.names().await;

@@ -50,6 +50,21 @@ fn after_a_restart_a_lost_pod_goes_when_its_device_has_another_owner() {
 }
 
 #[test]
+fn a_reply_counts_for_the_connection_that_it_came_over_although_another_is_made_at_that_moment() {
+    Rig::run(|rig| async move {
+        rig.names().await;
+        // The last word of the old kubelet, and a forwarded Get that is connected to the new one already.
+        rig.kubelet.with(|state| state.redialled_after_list = true);
+        rig.epoch.bump(Kind::List);
+        assert_eq!(rig.names().await, ["a", "b"]);
+        assert_eq!(rig.handle.kept(), [""; 0], "that was no restart");
+        rig.kubelet.with(|state| state.pods = vec![]);
+        rig.epoch.bump(Kind::List);
+        assert_eq!(rig.names().await, ["a", "b"], "the new kubelet does not know its pods yet");
+    });
+}
+
+#[test]
 fn devices_are_kept_although_a_restarted_kubelet_is_asked_for_them_before_its_list_succeeds() {
     Rig::run(|rig| async move {
         assert_eq!(devices(&rig.ask(Ask::Allocatable).await.unwrap()), ["dev-1", "dev-2"]);

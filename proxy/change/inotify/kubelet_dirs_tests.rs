@@ -1,16 +1,18 @@
 //! Real directories, real inotify.
 
 use std::fs;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tempfile::TempDir;
 
 use super::*;
+use crate::change::Sources;
 
 /// A kubelet's root directory, whole, and an epoch that watches it.
 struct Node {
     dir: TempDir,
-    epoch: Epoch,
+    dirs: Arc<KubeletDirs>,
+    epoch: Arc<Epoch>,
 }
 
 impl Node {
@@ -23,8 +25,11 @@ impl Node {
 
     fn watching(dir: TempDir) -> Self {
         let root_dir = dir.path().join("kubelet");
-        let dirs = KubeletDirs::watch(&Layout { socket: root_dir.join("pod-resources/kubelet.sock"), root_dir }).unwrap();
-        Self { dir, epoch: Epoch::new(vec![Arc::new(dirs)]) }
+        let layout = Layout { socket: root_dir.join("pod-resources/kubelet.sock"), root_dir };
+        let inotify = Inotify::new(vec![Box::new(layout.reader())]).unwrap();
+        let dirs = Arc::new(KubeletDirs::watch(&layout, inotify, 0));
+        let source: Arc<dyn Source> = dirs.clone();
+        Self { dir, dirs, epoch: Sources::new(vec![source]).epoch() }
     }
 
     /// Puts a file in place as the kubelet does: a temporary name with a leading dot, then a rename.
@@ -39,6 +44,10 @@ impl Node {
     fn bumps(&self, change: impl FnOnce(&Self)) -> (u64, u64, u64) {
         let before = (self.epoch.now(), self.epoch.allocatable(), self.epoch.socket());
         change(self);
+        let at_once = self.epoch.now();
+        assert!(at_once > before.0 || self.dirs.inotify.gap(0).is_some_and(|gap| !gap.is_open()), "a gap counts");
+        // What the watching thread does next.
+        self.dirs.woken(&self.epoch);
         (self.epoch.now() - before.0, self.epoch.allocatable() - before.1, self.epoch.socket() - before.2)
     }
 }
@@ -119,4 +128,53 @@ fn a_change_made_before_the_question_is_never_missed_whoever_reads_the_queue() {
         }
         stop.store(true, Ordering::Relaxed);
     });
+}
+
+#[test]
+fn a_request_between_a_directorys_return_and_its_being_watched_counts_as_a_change() {
+    let node = Node::new();
+    fs::rename(node.dir.path().join("kubelet"), node.dir.path().join("old")).unwrap();
+    fs::create_dir_all(node.dir.path().join("kubelet/pod-resources")).unwrap();
+    node.epoch.now();
+    for round in 0..10 {
+        let before = node.epoch.now();
+        node.put("cpu_manager_state");
+        assert!(node.epoch.now() > before, "round {round}");
+    }
+    let before = node.epoch.now();
+    node.dirs.woken(&node.epoch);
+    let seen = node.epoch.now();
+    assert!(seen > before, "the look itself counts once more");
+    assert_eq!(node.epoch.now(), seen, "then nothing is counted that did not happen");
+}
+
+#[test]
+fn a_lost_directory_and_an_overflow_are_counted_as_losses() {
+    let node = Node::new();
+    fs::remove_dir(node.dir.path().join("kubelet/pod-resources")).unwrap();
+    node.epoch.now();
+    node.dirs.woken(&node.epoch);
+    let parts = node.dirs.parts();
+    assert_eq!(parts[0].losses, 1, "{parts:?}");
+    assert!(matches!(parts[0].state, State::Absent { .. }), "{parts:?}");
+    fs::create_dir(node.dir.path().join("kubelet/pod-resources")).unwrap();
+    node.epoch.now();
+    node.dirs.woken(&node.epoch);
+    assert_eq!(node.dirs.parts()[0].state, State::Attached);
+}
+
+#[test]
+fn a_full_queue_is_a_loss_that_counts_and_is_mended() {
+    let node = Node::new();
+    let most: usize = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap().trim().parse().unwrap();
+    let path = node.dir.path().join("kubelet/device-plugins");
+    // The kernel merges what is the same as the last event in the queue, so two names take turns.
+    let bumps = node.bumps(|_| {
+        for round in 0..=most {
+            fs::write(path.join(if round % 2 == 0 { "a" } else { "b" }), b"x").unwrap();
+        }
+    });
+    assert!(bumps.2 > 0, "{bumps:?}");
+    assert_eq!(node.dirs.parts()[0].losses, 1);
+    assert!(node.bumps(|n| n.put("pod-resources/kubelet.sock")).2 > 0, "watched again");
 }

@@ -1,0 +1,97 @@
+//! The sources that are in use, as one.
+
+use std::sync::Arc;
+
+use super::epoch::{Epoch, Queue};
+use super::source::{PartReport, Sees, Source};
+
+/// The change sources of this process, best first. A clone shares them.
+#[derive(Clone, Default)]
+pub struct Sources {
+    all: Arc<[Arc<dyn Source>]>,
+    queues: Arc<[Arc<dyn Queue>]>,
+}
+
+/// How one source is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Which.
+    pub name: &'static str,
+    /// Piece by piece.
+    pub parts: Vec<PartReport>,
+}
+
+// === impl Sources ===
+
+impl Sources {
+    /// These, best first.
+    pub fn new(all: Vec<Arc<dyn Source>>) -> Self {
+        let mut queues: Vec<Arc<dyn Queue>> = Vec::new();
+        for queue in all.iter().filter_map(|source| source.queue()) {
+            if !queues.iter().any(|known| same(known, &queue)) {
+                queues.push(queue);
+            }
+        }
+        Self { all: all.into(), queues: queues.into() }
+    }
+
+    /// Best first.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<dyn Source>> {
+        self.all.iter()
+    }
+
+    /// An epoch that all of them move.
+    pub fn epoch(&self) -> Arc<Epoch> {
+        let epoch = Arc::new(Epoch::new(self.queues.to_vec()));
+        for source in self.iter() {
+            source.begin(&epoch);
+        }
+        self.choose_queues(&epoch);
+        epoch
+    }
+
+    /// Has each put back what is lost. Blocks for as long as that takes.
+    pub fn mend(&self, epoch: &Epoch) {
+        for source in self.iter() {
+            source.mend(epoch);
+        }
+        self.choose_queues(epoch);
+    }
+
+    /// Has requests ask only the queues that see what no word, and no queue asked before, sees.
+    pub fn choose_queues(&self, epoch: &Epoch) {
+        let by_word =
+            self.iter().filter(|source| source.queue().is_none()).fold(Sees::NOTHING, |seen, source| seen.and(source.sees()));
+        let mut wanted = Sees::ALL.without(by_word);
+        let sight = |queue: &Arc<dyn Queue>| {
+            let of = self.iter().filter(|source| source.queue().is_some_and(|its| same(&its, queue)));
+            of.fold(Sees::NOTHING, |seen, source| seen.and(source.sees()))
+        };
+        // Those that see most first: each queue costs every request a system call.
+        let mut by_sight: Vec<(usize, Sees)> = self.queues.iter().map(sight).enumerate().collect();
+        by_sight.sort_by_key(|(_, sees)| std::cmp::Reverse(sees.count()));
+        let mut asked = Vec::new();
+        for (at, sees) in by_sight {
+            if sees.meets(wanted) {
+                wanted = wanted.without(sees);
+                asked.push(at);
+            }
+        }
+        epoch.ask(asked);
+    }
+
+    /// How each is.
+    pub fn report(&self) -> Vec<Report> {
+        self.iter().map(|source| Report { name: source.name(), parts: source.parts() }).collect()
+    }
+}
+
+impl std::fmt::Debug for Sources {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.iter().map(|source| source.name())).finish()
+    }
+}
+
+fn same(one: &Arc<dyn Queue>, other: &Arc<dyn Queue>) -> bool {
+    std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
+}
