@@ -3,6 +3,8 @@
 //! Data flows one way: [`change`] says *that* something changed, [`refresh`] captures from a [`source`] and publishes a
 //! [`snapshot`], [`serve`] answers clients from it. The client side ([`client`], [`proto`]) needs none of that.
 
+#[cfg(feature = "server")]
+mod backoff;
 #[cfg(any(feature = "server", feature = "cli"))]
 mod causes;
 pub mod client;

@@ -52,6 +52,8 @@ pub struct Source {
     pub reachable: bool,
     /// Since when `reachable` is as it is.
     pub since: Option<Timestamp>,
+    /// The methods that the kubelet has answered since it started, and the versions that answer so.
+    pub answers: Option<String>,
     /// The last call that failed, whether or not a later one worked.
     pub last_error: Option<String>,
 }

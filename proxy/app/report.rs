@@ -68,6 +68,7 @@ impl Reporter {
                 socket: self.config.kubelet.socket.display().to_string(),
                 reachable: matches!(view.reach, Reach::Up),
                 since,
+                answers: self.handle.kubelet_answers(),
                 last_error: self.handle.last_error(),
             },
             freshness: Freshness {

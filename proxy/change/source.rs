@@ -5,7 +5,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use tokio::sync::watch;
+
 use super::epoch::{Epoch, Queue};
+use super::pods_api::Settled;
 
 /// One way of learning that something changed.
 ///
@@ -48,6 +51,11 @@ pub trait Source: Send + Sync {
     /// Looks for what is lost, every few seconds and at once where the source asked for it by waking; puts it back, and bumps once
     /// when it did.
     fn mend(&self, epoch: &Epoch);
+
+    /// Whether the kubelet has said that it knows all its pods, where this source can tell; `None` inside while it has not.
+    fn settled(&self) -> Option<watch::Receiver<Option<Settled>>> {
+        None
+    }
 }
 
 /// A piece of a source, for log line, metric, readiness and status.

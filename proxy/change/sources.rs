@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use tokio::sync::watch;
+
 use super::epoch::{Epoch, Queue};
+use super::pods_api::Settled;
 use super::source::{PartReport, Sees, Source};
 
 /// The change sources of this process, best first. A clone shares them.
@@ -78,6 +81,11 @@ impl Sources {
             }
         }
         epoch.ask(asked);
+    }
+
+    /// The kubelet's word that it knows all its pods, where a source can tell.
+    pub fn settled(&self) -> Option<watch::Receiver<Option<Settled>>> {
+        self.iter().find_map(|source| source.settled())
     }
 
     /// How each is.

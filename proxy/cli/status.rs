@@ -92,6 +92,7 @@ fn source(status: &Status) -> Vec<String> {
     let since = source.since.as_ref().map(|since| format!(" since {since}")).unwrap_or_default();
     let reach = if source.reachable { "reachable" } else { "NOT reachable" };
     let mut lines = vec![format!("{} at {}, {reach}{since}", or_nothing(&source.kind), or_nothing(&source.socket))];
+    lines.extend(source.answers.iter().map(|answers| format!("answers {answers}")));
     lines.extend(source.last_error.iter().map(|error| format!("last error: {error}")));
     lines
 }
@@ -210,7 +211,7 @@ mod tests {
             r#"{
             "version": "0.1.0", "instance": "a1", "uptime_s": 93784.6, "mode": "cache",
             "source": {"kind": "kubelet", "socket": "/k.sock", "reachable": false, "since": "2026-12-01T14:40:00.250Z",
-                       "last_error": "nobody listens on /k.sock"},
+                       "answers": "List (Kubernetes 1.37 or later)", "last_error": "nobody listens on /k.sock"},
             "freshness": {"epoch": 12, "snapshot_epoch": 11, "age_s": 4.25, "stale": true},
             "change_sources": [{"name": "inotify", "state": "active", "detail": "/var/lib/kubelet"}, {"name": "timer", "state": "active", "detail": "10s"}],
             "snapshot": {"pods": 110, "list_bytes": 22000, "allocatable_bytes": null, "digest": "ab12", "kept_after_restart": ["ns/a"]},
@@ -228,6 +229,7 @@ mod tests {
                    waits for first capture: no socket
                    no hostPID
         source     kubelet at /k.sock, NOT reachable since 2026-12-01T14:40:00.250Z
+                   answers List (Kubernetes 1.37 or later)
                    last error: nobody listens on /k.sock
         freshness  STALE, captured 4.2s ago; changes seen: 12, captured: 11
         changes    inotify: active, /var/lib/kubelet

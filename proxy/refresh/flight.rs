@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use prost::Message as _;
 use tokio::time::Instant;
 
 use super::refresher::Refresher;
 use super::restart::DeviceGrace;
 use super::view::{Part, View};
 use crate::grpc::{Code, Status};
+use crate::proto::v1;
 use crate::snapshot::{Allocatable, PodList};
 use crate::source::{Call, Failure, Reply, Upstream};
 
@@ -26,11 +28,16 @@ impl<U: Upstream> Refresher<U> {
         let config = &self.shared.config;
         let taken = self.list.take(reply, connection, old, &config.kubepods, config.restart_settle).await;
         let (part, restarted) = taken.map_err(|error| self.malformed("List", &error))?;
-        self.count_change(old.is_some_and(|old| Arc::ptr_eq(old, &part.content)));
+        let same = old.is_some_and(|old| Arc::ptr_eq(old, &part.content));
+        self.count_change(same);
         if restarted {
             self.shared.stats.restarts.add();
             tracing::info!(pods_kept = self.list.kept().len(), "the kubelet has restarted");
             self.allocatable_asked = 0;
+            self.shared.kubelets().restarted();
+        }
+        if !same {
+            self.shared.kubelets().look(|| v1::ListPodResourcesResponse::decode(part.content.message()).ok());
         }
         // Nothing that GetAllocatableResources may show has changed since it was asked: it is as fresh as the list.
         let renewed = allocatable_count == self.allocatable_asked;

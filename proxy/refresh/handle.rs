@@ -92,6 +92,11 @@ impl Handle {
         [Lane::List, Lane::Allocatable, Lane::AlphaList].into_iter().map(|lane| self.shared.demand.waiting(lane)).sum()
     }
 
+    /// Which methods the kubelet has answered so far, and what that says of its version.
+    pub fn kubelet_answers(&self) -> Option<String> {
+        self.shared.kubelets().shown()
+    }
+
     /// What went wrong last, if anything.
     pub fn last_error(&self) -> Option<String> {
         self.shared.activity().last_error

@@ -110,7 +110,10 @@ impl<U: Upstream> Refresher<U> {
         loop {
             self.note_changes();
             match self.next(Instant::now(), recheck_at) {
-                Next::Fly(urgency) => self.fly(urgency).await,
+                Next::Fly(urgency) => {
+                    self.fly(urgency).await;
+                    self.introduce();
+                }
                 Next::Recheck => {
                     recheck_at = Instant::now() + RECHECK;
                     self.recheck().await;
@@ -318,7 +321,7 @@ impl<U: Upstream> Refresher<U> {
             () = out_of_patience => Err(Failure::Late(began.elapsed())),
             () = self.replaced() => Err(Failure::Lost("the kubelet's socket was replaced during the call".to_owned())),
         };
-        self.shared.stats.called(index, &reply);
+        self.shared.called(index, &reply);
         tracing::debug!(call = super::CALLS[index], took = ?began.elapsed(), ok = reply.is_ok(), "asked the kubelet");
         reply
     }
@@ -374,6 +377,13 @@ impl<U: Upstream> Refresher<U> {
             // It broke, often because the kubelet went away: the next attempt will tell.
             Failure::Lost(_) if self.upstream.drop_if_replaced() => self.gate.opens = now,
             _ => {}
+        }
+    }
+
+    /// Says once what kind of kubelet this is.
+    fn introduce(&self) {
+        if let Some(answers) = self.shared.kubelets().news() {
+            tracing::info!(answers, "the kubelet");
         }
     }
 

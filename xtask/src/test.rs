@@ -27,6 +27,8 @@ enum Area {
     Integration,
     /// The HTTP/2 conformance test
     H2spec,
+    /// Never stale: real cgroups changed under a running proxy
+    Freshness,
     /// A real kubelet, and real clients of every age in front of it
     Kubelet,
 }
@@ -34,6 +36,9 @@ enum Area {
 /// Test targets that need something built first: they belong to an area of their own.
 const H2SPEC: &str = "h2spec";
 const REAL_KUBELET: &str = "real_kubelet";
+const FRESHNESS: &str = "freshness";
+/// What only a kernel with fexit or kprobes can hold; the test in the virtual machine runs it.
+const IN_THE_VM: &str = "any_change";
 
 pub(crate) fn run(Args { only }: &Args) -> ExitCode {
     let wanted = |area| only.is_empty() || only.contains(&area);
@@ -51,8 +56,11 @@ pub(crate) fn run(Args { only }: &Args) -> ExitCode {
     if wanted(Area::H2spec) {
         report.step("h2spec", &[means::GO], h2spec);
     }
+    if wanted(Area::Freshness) {
+        report.step("freshness, on real cgroups", &[means::ROOT], freshness);
+    }
     if wanted(Area::Kubelet) {
-        let needs = [&means::NODE[..], &[means::NPM, means::OPENSSL]].concat();
+        let needs = [&means::NODE[..], &[means::NPM, means::JAVAC, means::MAVEN, means::OPENSSL]].concat();
         report.step("real kubelet, real clients", &needs, real_kubelet);
     }
     report.finish()
@@ -64,7 +72,7 @@ fn integration() -> Result<()> {
     command.args(["test", "--locked"]);
     let targets = test_targets()?;
     let mut some = false;
-    for target in targets.iter().filter(|target| ![H2SPEC, REAL_KUBELET].contains(&target.as_str())) {
+    for target in targets.iter().filter(|target| ![H2SPEC, REAL_KUBELET, FRESHNESS].contains(&target.as_str())) {
         command.args(["--test", target]);
         some = true;
     }
@@ -88,6 +96,13 @@ fn h2spec() -> Result<()> {
     let mut command = shell::cargo();
     command.args(["test", "--locked", "--test", H2SPEC, "--", "--include-ignored"]).env("H2SPEC", clients.join("h2spec-2.2.1"));
     shell::run(&mut command)
+}
+
+fn freshness() -> Result<()> {
+    let mut command = shell::cargo();
+    // Latencies are printed, and one storm at a time is enough.
+    command.args(["test", "--locked", "--test", FRESHNESS, "--", "--include-ignored", "--test-threads=1", "--nocapture"]);
+    shell::run(command.args(["--skip", IN_THE_VM]))
 }
 
 fn real_kubelet() -> Result<()> {
