@@ -22,6 +22,8 @@ pub mod app;
 #[cfg(feature = "server")]
 pub mod change;
 #[cfg(feature = "server")]
+pub mod keep;
+#[cfg(feature = "server")]
 pub mod kubepods;
 #[cfg(feature = "server")]
 pub mod peer;
@@ -37,6 +39,9 @@ pub mod snapshot;
 pub mod source;
 #[cfg(feature = "server")]
 mod sys;
+
+#[cfg(feature = "server")]
+pub use sys::rights;
 
 #[cfg(feature = "cli")]
 pub mod cli;

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::reload::InForce;
 use crate::admin::metrics::{Collector, counter, counters, gauge};
 use crate::grpc::{Code, code_name};
+use crate::keep;
 use crate::peer::{Resolver, Sight};
 use crate::refresh::{CALLS, Handle, RESULTS, Reach};
 use crate::serve::{self, Method};
@@ -20,6 +21,10 @@ pub(super) struct Serving(pub(super) Arc<serve::Stats>);
 /// Families of the refresher and of what it publishes.
 #[derive(Debug)]
 pub(super) struct Refreshing(pub(super) Handle);
+
+/// Families of what is kept over a restart.
+#[derive(Debug)]
+pub(super) struct Keeping(pub(super) Arc<keep::Report>);
 
 impl Collector for Serving {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
@@ -114,6 +119,20 @@ impl Collector for Rules {
         )?;
         let wrong = u64::from(self.0.error().is_some());
         gauge(e, "rules_wrong", "1 while the configuration file is wrong and older rules are in force", Some(wrong))
+    }
+}
+
+impl Collector for Keeping {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let (e, report) = (&mut encoder, &self.0);
+        let writes = [("snapshot", report.snapshots_written()), ("age", report.ages_written())];
+        counters(
+            e,
+            "saves",
+            "Times that the snapshot, or its age alone, was saved",
+            writes.map(|(what, n)| ([("what", what)], n)),
+        )?;
+        counter(e, "saves_failed", "Attempts to save the snapshot that failed", report.failures())
     }
 }
 

@@ -89,6 +89,7 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
     metrics.register(Box::new(Peers(Arc::new(resolver))));
     metrics.register(Box::new(Rules(InForce::new(super::super::Rulebook::default(), None, &table))));
     metrics.register(Box::new(Admission(table)));
+    metrics.register(Box::new(Keeping(Arc::default())));
     let scrape = metrics.encode(Format::Prometheus).unwrap();
     for line in [
         "connections_open 1",
@@ -107,6 +108,7 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
         r#"peers_total{seen="process"} 1"#,
         r#"rules_reloads_total{result="refused"} 0"#,
         "rules_wrong 0",
+        r#"saves_total{what="age"} 0"#,
     ] {
         assert!(scrape.contains(&format!("\npodresources_proxy_{line}\n")), "no {line} in\n{scrape}");
     }
@@ -132,6 +134,8 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
     podresources_proxy_requests_total
     podresources_proxy_rules_reloads_total
     podresources_proxy_rules_wrong
+    podresources_proxy_saves_failed_total
+    podresources_proxy_saves_total
     podresources_proxy_snapshot_age_seconds
     podresources_proxy_snapshot_allocatable_bytes
     podresources_proxy_snapshot_epoch

@@ -4,6 +4,8 @@
 //! upstream and feeds the logs: freshness rests on the number alone.
 
 mod choice;
+#[cfg(feature = "ebpf")]
+pub mod ebpf;
 mod epoch;
 mod fanotify;
 mod gap;

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 
 use super::epoch::{Epoch, Queue};
 use super::pods_api::Settled;
+use crate::rights::Needed;
 
 /// One way of learning that something changed.
 ///
@@ -31,6 +32,12 @@ pub trait Source: Send + Sync {
     /// The queue that has to be asked before a compare. The same at each call; sources may share one.
     fn queue(&self) -> Option<Arc<dyn Queue>> {
         None
+    }
+
+    /// The rights that attaching anew takes: they are kept, all others are dropped before any thread starts. What it has now counts, and
+    /// what it may yet want: there is no way back.
+    fn needs(&self) -> Needed {
+        Needed::NOTHING
     }
 
     /// A descriptor that is readable when [`Source::woken`] should be called.

@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use super::epoch::{Epoch, Queue};
 use super::pods_api::Settled;
 use super::source::{PartReport, Sees, Source};
+use crate::rights::Needed;
 
 /// The change sources of this process, best first. A clone shares them.
 #[derive(Clone, Default)]
@@ -41,6 +42,11 @@ impl Sources {
     /// Best first.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<dyn Source>> {
         self.all.iter()
+    }
+
+    /// The rights that any of them needs.
+    pub fn needs(&self) -> Needed {
+        self.iter().fold(Needed::NOTHING, |needed, source| needed.and(source.needs()))
     }
 
     /// An epoch that all of them move.

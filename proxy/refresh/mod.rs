@@ -13,6 +13,7 @@ mod gets;
 mod handle;
 mod refresher;
 mod restart;
+mod saving;
 mod schedule;
 mod stats;
 mod trouble;
