@@ -236,7 +236,7 @@ impl Source for Fanotify {
 
     fn needs(&self) -> Needed {
         // To mark what is mounted later; the marks that are there stay without it.
-        Needed { sys_admin: self.marks().iter().any(|(_, state)| *state == State::Attached), ..Needed::NOTHING }
+        Needed { sys_admin: self.marks().iter().any(|mark| mark.state == State::Attached), ..Needed::NOTHING }
     }
 
     fn queue(&self) -> Option<Arc<dyn Queue>> {
