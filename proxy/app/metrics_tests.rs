@@ -82,6 +82,7 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
     metrics.register(Box::new(Serving(Arc::clone(&stats))));
     metrics.register(Box::new(Refreshing(handle)));
     metrics.register(Box::new(Admission(table)));
+    metrics.register(Box::new(Keeping(Arc::default())));
     let scrape = metrics.encode(Format::Prometheus).unwrap();
     for line in [
         "connections_open 1",
@@ -97,6 +98,7 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
         "clients 1",
         "clients_paused 0",
         "source_up 0",
+        r#"saves_total{what="age"} 0"#,
     ] {
         assert!(scrape.contains(&format!("\npodresources_proxy_{line}\n")), "no {line} in\n{scrape}");
     }
@@ -119,6 +121,8 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
     podresources_proxy_reply_bytes_max
     podresources_proxy_requests_in_flight
     podresources_proxy_requests_total
+    podresources_proxy_saves_failed_total
+    podresources_proxy_saves_total
     podresources_proxy_snapshot_age_seconds
     podresources_proxy_snapshot_allocatable_bytes
     podresources_proxy_snapshot_epoch

@@ -18,7 +18,7 @@ const LISTS: u32 = 2_000;
 const SETTLED: Duration = Duration::from_secs(5);
 
 fn length() -> Duration {
-    Duration::from_secs(std::env::var("QUIET_SECONDS").map_or(20, |seconds| seconds.parse().expect("QUIET_SECONDS is a number")))
+    Duration::from_secs(std::env::var("QUIET_SECONDS").map_or(10, |seconds| seconds.parse().expect("QUIET_SECONDS is a number")))
 }
 
 /// Asks in turn over so many connections, at a steady rate; how many replies came.
@@ -40,6 +40,7 @@ async fn ask(place: &Place, clients: u32) -> u32 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes most of a minute"]
 async fn a_quiet_node_costs_the_kubelet_the_same_few_calls_whoever_asks() {
     let place = Place::new();
     let kubelet = place.simulator(|config| config.pods = 110).await;

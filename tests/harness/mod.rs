@@ -29,7 +29,7 @@ pub(crate) struct Place(TempDir);
 
 /// A running proxy; killed when dropped.
 pub(crate) struct Proxy {
-    child: Child,
+    pub(crate) child: Child,
     log: PathBuf,
     admin: PathBuf,
 }
@@ -71,6 +71,7 @@ impl Place {
             ("KUBELET_SOCKET", "kubelet/pod-resources/kubelet.sock"),
             ("LISTEN_SOCKET", "proxy/kubelet.sock"),
             ("ADMIN_SOCKET", "admin/admin.sock"),
+            ("STATE_DIR", "state"),
             ("POD_LOGS_DIR", "logs"),
             ("CGROUP_ROOT", "cgroup"),
         ] {
@@ -118,24 +119,6 @@ impl Proxy {
     /// Waits until it is ready.
     pub(crate) async fn ready(&self) {
         eventually("it is ready", async || self.admin("/readyz").await.starts_with("ready")).await;
-    }
-
-    /// CPU time of all its threads so far (`/proc/<pid>/task/<tid>/schedstat`, first field).
-    pub(crate) fn cpu_time(&self) -> Duration {
-        let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
-        let spent = tasks.filter_map(|task| {
-            // A thread may end meanwhile.
-            let stat = fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
-            stat.split(' ').next()?.parse::<u64>().ok()
-        });
-        Duration::from_nanos(spent.sum())
-    }
-
-    /// Its resident memory, in bytes.
-    pub(crate) fn memory(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
     }
 
     /// All that was logged so far.

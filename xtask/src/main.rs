@@ -9,6 +9,7 @@ mod rules;
 mod shell;
 mod test;
 mod tidy;
+mod vm;
 
 use std::process::ExitCode;
 
@@ -24,6 +25,7 @@ enum Verb {
     Bench(bench::Args),
     #[command(subcommand)]
     Lab(lab::Verb),
+    Vm(vm::Args),
 }
 
 fn main() -> ExitCode {
@@ -40,5 +42,6 @@ fn run(verb: &Verb) -> Result<ExitCode> {
         Verb::Test(args) => test::run(args),
         Verb::Bench(args) => bench::run(args),
         Verb::Lab(verb) => lab::run(verb)?,
+        Verb::Vm(args) => vm::run(args)?,
     })
 }

@@ -1,0 +1,8 @@
+//! The programs in the running kernel, against real cgroups: what is attached must see all of it, what is not must be told.
+//!
+//! Needs root, or CAP_BPF and CAP_PERFMON and a cgroup that may be written. Each test asks for the parts that it is about, so the same
+//! binary is right on every kernel.
+#![cfg(feature = "ebpf")]
+
+mod node;
+mod words;

@@ -1,0 +1,138 @@
+//! Real cgroups of our own, and the programs that watch them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use podresources_proxy::change::ebpf::{Ebpf, Event, KernelFiles, Kind};
+use podresources_proxy::change::{Epoch, Layout, PartReport, Source as _, State, Watched};
+use tempfile::TempDir;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::TryRecvError;
+
+/// One test at a time: a kubepods root that one makes lets everything through in all of them, until it has been looked at.
+static ALONE: Mutex<()> = Mutex::new(());
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// A node: a folder of ours in each hierarchy, a kubelet's directories, the programs.
+pub(crate) struct Node {
+    pub(crate) ebpf: Ebpf,
+    pub(crate) epoch: Arc<Epoch>,
+    /// The tops of the hierarchies that count, `cpuset` of version 1 first where it is there.
+    pub(crate) tops: Vec<PathBuf>,
+    /// Our folder's name in each of them.
+    pub(crate) name: String,
+    pub(crate) kubelet: PathBuf,
+    _dir: TempDir,
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// What a machine needs for these tests; `None` where it has it.
+pub(crate) fn not_run(why: &str) {
+    assert!(std::env::var_os("CI").is_none(), "in CI nothing may be missing: {why}");
+    eprintln!("NOT RUN: {why}");
+}
+
+impl Node {
+    /// A node whose programs see cgroups made and removed. `None`, with the reason told, where this machine does not let us.
+    pub(crate) fn new() -> Option<Self> {
+        Self::with(&KernelFiles::default(), &["kubepods"])
+    }
+
+    /// The same, with these kubepods roots made beforehand.
+    pub(crate) fn with(files: &KernelFiles, roots: &[&str]) -> Option<Self> {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mount = Path::new("/sys/fs/cgroup");
+        let tops: Vec<PathBuf> = if mount.join("cgroup.controllers").exists() {
+            vec![mount.to_owned()]
+        } else {
+            ["cpuset", "unified"].map(|name| mount.join(name)).into_iter().filter(|top| top.is_dir()).collect()
+        };
+        let name = format!("podresources-proxy-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        for top in &tops {
+            if let Err(error) = fs::create_dir(top.join(&name)) {
+                not_run(&format!("no cgroup may be made in {}: {error}; run it as root", top.display()));
+                return None;
+            }
+            // Version 2 has cpusets only where the parent gives them away.
+            let _refused = fs::write(top.join("cgroup.subtree_control"), "+cpuset");
+            let _refused = fs::write(top.join(&name).join("cgroup.subtree_control"), "+cpuset");
+            for root in roots {
+                fs::create_dir_all(top.join(&name).join(root)).unwrap();
+                let _refused = fs::write(top.join(&name).join(root).join("cgroup.subtree_control"), "+cpuset");
+            }
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let kubelet = dir.path().join("kubelet");
+        fs::create_dir_all(kubelet.join("device-plugins")).unwrap();
+        fs::create_dir_all(kubelet.join("pod-resources")).unwrap();
+        let layout = Layout { socket: kubelet.join("pod-resources/kubelet.sock"), root_dir: kubelet.clone() };
+        let ebpf = Ebpf::attach(Watched { cgroup_root: mount.to_owned(), kubelet: layout }, files);
+        let epoch = Arc::new(Epoch::new(Vec::new()));
+        ebpf.begin(&epoch);
+        Some(Self { ebpf, epoch, tops, name, kubelet, _dir: dir, _alone: alone })
+    }
+
+    /// The same, where a part works.
+    pub(crate) fn where_attached(part: &str) -> Option<Self> {
+        let node = Self::new()?;
+        match node.part(part) {
+            Some(PartReport { state: State::Attached, .. }) => Some(node),
+            part => {
+                // No fault of the machine's owner: the kernel decides, and `what_is_refused_is_told` holds it to that.
+                eprintln!("not on this kernel: {part:?}");
+                None
+            }
+        }
+    }
+
+    pub(crate) fn part(&self, name: &str) -> Option<PartReport> {
+        self.ebpf.parts().into_iter().find(|part| part.name == name)
+    }
+
+    /// A cgroup of ours in a hierarchy.
+    pub(crate) fn cgroup(&self, top: usize, path: &str) -> PathBuf {
+        self.tops[top].join(&self.name).join(path)
+    }
+
+    /// By how much the epoch moves.
+    pub(crate) fn bumps(&self, change: impl FnOnce()) -> u64 {
+        let before = self.epoch.now();
+        change();
+        self.epoch.now() - before
+    }
+
+    /// The events of our cgroups, and of our directories, that were sent so far.
+    pub(crate) fn events(&self, from: &mut Receiver<Arc<Event>>) -> Vec<Arc<Event>> {
+        self.ebpf.woken(&self.epoch);
+        let mut events = Vec::new();
+        loop {
+            match from.try_recv() {
+                Ok(event) if event.kind == Kind::Rename || event.path.contains(&self.name) => events.push(event),
+                Ok(_) | Err(TryRecvError::Lagged(_)) => {}
+                Err(_) => return events,
+            }
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        for top in &self.tops {
+            remove(&top.join(&self.name));
+        }
+    }
+}
+
+/// Removes a cgroup and all below it. Its processes go to the top first.
+fn remove(cgroup: &Path) {
+    for child in fs::read_dir(cgroup).into_iter().flatten().flatten() {
+        if child.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove(&child.path());
+        }
+    }
+    if let Err(error) = fs::remove_dir(cgroup) {
+        eprintln!("{} is left behind: {error}", cgroup.display());
+    }
+}
