@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
+use crate::config::OnStale;
 use crate::grpc::Status;
 
 /// One of the four calls of the podresources API.
@@ -33,6 +34,8 @@ pub struct Terms {
     /// Request metadata `podresources-max-age`: an answer at most this old will do, however much has changed since; zero asks for a
     /// capture that begins after the request arrived. `None`: an answer that is not older than the last known change.
     pub max_age: Option<Duration>,
+    /// What will do where no such answer is to be had. `None`: the last good one while the kubelet cannot be reached, otherwise none.
+    pub on_stale: Option<OnStale>,
 }
 
 /// Who asks: what is scarce is shared out by client.

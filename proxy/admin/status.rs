@@ -34,6 +34,8 @@ pub struct Status {
     pub upstream: Upstream,
     /// Who asks us.
     pub clients: Clients,
+    /// What they may have.
+    pub rules: Rules,
     /// What this process may do.
     pub rights: Rights,
     /// Whether we are ready, and what is missing.
@@ -172,6 +174,8 @@ pub struct Client {
     pub uid: u32,
     /// The process that connected first, where it can be seen.
     pub pid: Option<u32>,
+    /// Its class, where the configuration file has one that takes it.
+    pub class: Option<String>,
     /// What it may have.
     pub limits: String,
     /// Connections open now.
@@ -190,6 +194,22 @@ pub struct Client {
     pub paused: bool,
     /// How often it was.
     pub pauses: u64,
+}
+
+/// What clients may have, as the configuration file has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Rules {
+    /// The file that is watched for other rules.
+    pub file: Option<String>,
+    /// The classes' names, in their order.
+    pub classes: Vec<String>,
+    /// How often other rules were taken while we run.
+    pub taken: u64,
+    /// How often they were wrong, and refused.
+    pub refused: u64,
+    /// What is wrong with the file now; older rules are in force.
+    pub error: Option<String>,
 }
 
 /// What this process may do.

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::answer::Who;
+use crate::answer::{Terms, Who};
 use crate::peer::Client;
+use crate::serve::Method;
 
+use super::classes::Counted;
 use super::state::State;
 use super::table::{Mode, Table};
 use super::{Bucket, Reason, Refused, Rules};
@@ -22,12 +24,16 @@ pub struct Admitted {
     enforced: bool,
     /// The connection's own part, where its client is a whole user: within one, it is fair by connection.
     own: Option<Bucket>,
+    /// Its place among those of its class, where that has a limit as a whole.
+    _of_class: Option<Counted>,
 }
 
 /// A call in flight. Who ends it without a token pays for it all the same.
 #[derive(Debug)]
 pub struct Call<'a> {
     admitted: &'a Admitted,
+    /// `None`: one that nobody knows.
+    method: Option<Method>,
     arrived: Instant,
     paid: Cell<bool>,
 }
@@ -45,7 +51,8 @@ impl Admitted {
     pub(super) fn new(table: Arc<Table>, state: Arc<State>) -> Self {
         let shared = matches!(state.peer.load().client, Client::Uid(_) | Client::Departed);
         let enforced = table.config().mode == Mode::Enforce;
-        Self { table, state, enforced, own: shared.then(Bucket::full) }
+        let of_class = state.rules.load().whole.as_ref().map(|whole| whole.count());
+        Self { table, state, enforced, own: shared.then(Bucket::full), _of_class: of_class }
     }
 
     pub(super) fn state(&self) -> &State {
@@ -60,10 +67,11 @@ impl Admitted {
     /// A call's headers have come: it is counted as in flight, and refused where the client has too many, or too much that it does not
     /// read. Nothing is paid yet.
     #[inline]
-    pub fn call(&self, now: Instant) -> Result<Call<'_>, (Call<'_>, Refused)> {
+    pub fn call(&self, method: Option<Method>, now: Instant) -> Result<Call<'_>, (Call<'_>, Refused)> {
         let in_flight = self.state.begin();
-        let call = Call { admitted: self, arrived: now, paid: Cell::new(false) };
+        let call = Call { admitted: self, method, arrived: now, paid: Cell::new(false) };
         let rules = self.state.rules.load();
+        let (rules, _) = rules.of(method);
         let reason = if rules.limits.deny {
             Reason::Denied
         } else if in_flight > u64::from(rules.limits.calls) {
@@ -75,7 +83,7 @@ impl Admitted {
         };
         // A refusal is as dear as a token, and counted once.
         call.paid.set(true);
-        match self.refuse(reason, None, &rules, now) {
+        match self.refuse(reason, None, rules, now) {
             Ok(()) => {
                 call.paid.set(false);
                 Ok(call)
@@ -160,12 +168,32 @@ impl Call<'_> {
     /// The request has come whole: takes a token for it.
     #[inline]
     pub fn pay(&self, now: Instant) -> Result<(), Refused> {
+        self.pay_for(&mut Terms::default(), now)
+    }
+
+    /// As [`Self::pay`]; `terms` that the client has not named are its class's from here on.
+    #[inline]
+    pub fn pay_for(&self, terms: &mut Terms, now: Instant) -> Result<(), Refused> {
         self.paid.set(true);
         let Admitted { table, state, .. } = self.admitted;
         let rules = state.rules.load();
-        match self.admitted.take(&rules, table.clock(now)) {
-            Ok(()) => Ok(()),
-            Err(wait) => self.admitted.refuse(Reason::Rate, Some(wait), &rules, now),
+        let (rules, bucket) = rules.of(self.method);
+        terms.max_age = terms.max_age.or(rules.max_age);
+        terms.on_stale = rules.on_stale;
+        let clock = table.clock(now);
+        let taken = match bucket {
+            None => self.admitted.take(rules, clock),
+            Some(bucket) => state.by_method[bucket].take(1, rules.pace, clock),
+        };
+        if let Err(wait) = taken {
+            return self.admitted.refuse(Reason::Rate, Some(wait), rules, now);
+        }
+        match rules.whole.as_ref().map(|whole| (whole, whole.take(clock))) {
+            None | Some((_, Ok(()))) => Ok(()),
+            Some((whole, Err(wait))) => {
+                let refused = self.admitted.refuse(Reason::Rate, Some(wait), rules, now);
+                refused.map_err(|refused| Refused { limit: whole.to_string(), ..refused })
+            }
         }
     }
 }

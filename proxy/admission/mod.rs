@@ -10,6 +10,7 @@
 mod admitted;
 mod atomic;
 mod bucket;
+mod classes;
 mod fair;
 mod flood;
 mod refused;
@@ -22,6 +23,7 @@ mod tests;
 
 pub use admitted::{Admitted, Call, Held};
 pub use bucket::{Bucket, Pace};
+pub use classes::Classes;
 pub(crate) use fair::Fair;
 pub use refused::{Reason, Refused};
 pub use rules::{Limits, Rules};

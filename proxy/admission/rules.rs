@@ -2,8 +2,14 @@
 
 use std::fmt;
 use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::config::OnStale;
+use crate::serve::Method;
 
 use super::Pace;
+use super::classes::Whole;
 
 /// What one client may have, as a user sets it.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +35,25 @@ pub struct Limits {
 pub struct Rules {
     pub(super) limits: Limits,
     pub(super) pace: Pace,
+    /// The class that they are of.
+    pub(super) class: Option<Arc<str>>,
+    /// What all clients of that class share.
+    pub(super) whole: Option<Arc<Whole>>,
+    pub(super) max_age: Option<Duration>,
+    pub(super) on_stale: Option<OnStale>,
+    /// Other rules for some methods.
+    pub(super) by_method: Option<Box<[Option<ByMethod>; METHODS]>>,
+}
+
+/// How many methods there are, and so buckets for those that go by rules of their own.
+pub(super) const METHODS: usize = Method::ALL.len();
+
+/// Rules for a method.
+#[derive(Debug)]
+pub(super) struct ByMethod {
+    pub(super) rules: Rules,
+    /// Which bucket of the client's is for them.
+    pub(super) bucket: usize,
 }
 
 // === impl Limits ===
@@ -81,7 +106,24 @@ impl Rules {
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         let pace = Pace::new(limits.rate, limits.burst);
-        Self { limits, pace }
+        Self { limits, pace, class: None, whole: None, max_age: None, on_stale: None, by_method: None }
+    }
+
+    /// The class that they are of.
+    pub fn class(&self) -> Option<&str> {
+        self.class.as_deref()
+    }
+
+    /// The rules for a method, and which bucket of its own is for them.
+    #[inline]
+    pub(super) fn of(&self, method: Option<Method>) -> (&Self, Option<usize>) {
+        match (&self.by_method, method) {
+            (Some(by_method), Some(method)) => match &by_method[method as usize] {
+                Some(other) => (&other.rules, Some(other.bucket)),
+                None => (self, None),
+            },
+            _ => (self, None),
+        }
     }
 
     /// The limits.

@@ -11,6 +11,7 @@ use crate::peer::Peer;
 
 use super::atomic::AtomicU64;
 use super::flood::Flood;
+use super::rules::METHODS;
 use super::{Bucket, Pace, Reason, Rules};
 
 /// How long a client that floods is not read from, in nanoseconds.
@@ -33,6 +34,8 @@ pub(super) struct State {
     // Read by every call.
     pub(super) paused_until: AtomicU64,
     pub(super) rules: ArcSwap<Rules>,
+    // Written by calls of methods that go by rules of their own.
+    pub(super) by_method: [Bucket; METHODS],
     // Written now and then.
     reading: Bucket,
     pub(super) connections: AtomicU64,
@@ -67,6 +70,7 @@ impl State {
             paused_until: AtomicU64::new(0),
             who: Who { id, weight: rules.limits.weight },
             rules: ArcSwap::new(rules),
+            by_method: [(); METHODS].map(|()| Bucket::full()),
             reading: Bucket::full(),
             connections: AtomicU64::new(0),
             flood: Flood::new(),
@@ -133,6 +137,7 @@ impl State {
     pub(super) fn may_go(&self, now: u64) -> bool {
         self.connections.load(Relaxed) == 0
             && self.bucket.is_full(now)
+            && self.by_method.iter().all(|bucket| bucket.is_full(now))
             && self.reading.is_full(now)
             && self.paused_until.load(Relaxed) <= now
             && self.flood.is_over(now)

@@ -174,6 +174,8 @@ impl Table {
             Arc::clone(&entry)
         };
         if state.peer.load().pod.is_none() && peer.pod.is_some() {
+            // Its class may be one of its namespace.
+            state.rules.store((**self.classify.load())(&peer));
             state.peer.store(Arc::new(peer));
         }
         self.look_at_leaving(LOOKS, now);
@@ -194,7 +196,8 @@ impl Table {
         } else {
             for_root + for_newcomers
         };
-        if mine > u64::from(state.rules.load().limits.connections) {
+        let rules = state.rules.load();
+        if mine > u64::from(rules.limits.connections) || rules.whole.as_ref().is_some_and(|whole| whole.is_crowded()) {
             Some(Reason::Connections)
         } else if open > self.config.max_connections.saturating_sub(kept).max(1) {
             Some(Reason::Full)

@@ -7,16 +7,21 @@ use prometheus_client::encoding::DescriptorEncoder;
 use tokio::time::Instant;
 
 use crate::admin::metrics::{Collector, counter, counters, gauge};
-use crate::admin::status::{Client, Clients};
+use crate::admin::status::{Client, Clients, Rules};
 use crate::admission::{Mode, Reason, Seen, Table};
 use crate::grpc::Code;
+use crate::peer::Resolver;
 use crate::serve::{self, Method};
+
+use super::reload::InForce;
 
 /// The clients, and what serving them counts.
 #[derive(Clone, Debug)]
 pub(super) struct Clientele {
     pub(super) serving: Arc<serve::Stats>,
     pub(super) table: Arc<Table>,
+    pub(super) rules: Arc<InForce>,
+    pub(super) resolver: Arc<Resolver>,
 }
 
 /// Families of admission.
@@ -56,6 +61,13 @@ impl Clientele {
         self.list(MOST)
     }
 
+    /// The rules that they go by.
+    pub(super) fn rules(&self) -> Rules {
+        let (taken, refused) = self.rules.reloads();
+        let file = self.rules.file().map(|file| file.display().to_string());
+        Rules { file, classes: self.rules.classes(), taken, refused, error: self.rules.error() }
+    }
+
     fn list(&self, most: usize) -> Vec<Client> {
         self.table.top(most, Instant::now()).iter().map(client).collect()
     }
@@ -68,6 +80,7 @@ fn client(seen: &Seen) -> Client {
         pod: seen.peer.pod.as_ref().map(|pod| format!("{}/{}", pod.namespace, pod.name)),
         uid: seen.peer.uid,
         pid: seen.peer.pid,
+        class: seen.rules.class().map(str::to_owned),
         limits: seen.rules.limits().to_string(),
         connections: seen.connections,
         in_flight: seen.in_flight,

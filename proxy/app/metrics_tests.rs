@@ -81,6 +81,13 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
     let mut metrics = Metrics::new();
     metrics.register(Box::new(Serving(Arc::clone(&stats))));
     metrics.register(Box::new(Refreshing(handle)));
+    let nowhere = PathBuf::from("/nonexistent");
+    let resolver = Resolver::new(Kubepods { cgroup_root: nowhere.clone(), pod_logs: nowhere }).unwrap();
+    let (client, server) = UnixStream::pair().unwrap();
+    resolver.resolve(std::os::fd::AsFd::as_fd(&server));
+    drop(client);
+    metrics.register(Box::new(Peers(Arc::new(resolver))));
+    metrics.register(Box::new(Rules(InForce::new(super::super::Rulebook::default(), None, &table))));
     metrics.register(Box::new(Admission(table)));
     metrics.register(Box::new(Keeping(Arc::default())));
     let scrape = metrics.encode(Format::Prometheus).unwrap();
@@ -99,6 +106,9 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
         "clients_paused 0",
         "source_up 0",
         r#"saves_total{what="age"} 0"#,
+        r#"peers_total{seen="process"} 1"#,
+        r#"rules_reloads_total{result="refused"} 0"#,
+        "rules_wrong 0",
     ] {
         assert!(scrape.contains(&format!("\npodresources_proxy_{line}\n")), "no {line} in\n{scrape}");
     }
@@ -117,10 +127,13 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
     podresources_proxy_forwarded_gets_total
     podresources_proxy_kubelet_restarts_total
     podresources_proxy_over_limit_total
+    podresources_proxy_peers_total
     podresources_proxy_pods_kept_after_restart
     podresources_proxy_reply_bytes_max
     podresources_proxy_requests_in_flight
     podresources_proxy_requests_total
+    podresources_proxy_rules_reloads_total
+    podresources_proxy_rules_wrong
     podresources_proxy_saves_failed_total
     podresources_proxy_saves_total
     podresources_proxy_snapshot_age_seconds

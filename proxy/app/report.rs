@@ -48,6 +48,8 @@ impl Reporter {
         metrics.register(Box::new(Admission(self.clients.table.clone())));
         metrics.register(Box::new(metrics::Refreshing(self.handle.clone())));
         metrics.register(Box::new(metrics::Keeping(self.keep.clone())));
+        metrics.register(Box::new(metrics::Peers(self.clients.resolver.clone())));
+        metrics.register(Box::new(metrics::Rules(self.clients.rules.clone())));
         let (readiness, shown, clients) = (self.readiness.clone(), self.config.shown.clone(), self.clients.clone());
         Parts {
             readiness,
@@ -105,6 +107,7 @@ impl Reporter {
             saved: self.saved(),
             upstream: self.upstream(),
             clients: self.clients.summary(),
+            rules: self.clients.rules(),
             rights: Rights { dropped: self.rights.dropped(), missing: self.rights.missing(), ..Rights::current() },
             readiness: self.readiness.report(),
         }

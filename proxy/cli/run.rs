@@ -32,11 +32,11 @@ pub(super) fn run(Args { args }: &Args) -> Result<(), Fault> {
     for warning in &resolved.warnings {
         tracing::warn!("{warning}");
     }
-    start(&resolved, &level)
+    start(args, &resolved, &level)
 }
 
 /// The one call into the application: blocks until it has drained.
-fn start(resolved: &Resolved, level: &Level) -> Result<(), Fault> {
+fn start(args: &config::args::Args, resolved: &Resolved, level: &Level) -> Result<(), Fault> {
     let set = level.clone();
     let level = LogLevel::new(resolved.config.log.level.clone(), move |level| set.set(level).map_err(|error| error.to_string()));
     let runtime =
@@ -46,7 +46,7 @@ fn start(resolved: &Resolved, level: &Level) -> Result<(), Fault> {
             Place::of_process().prepare().map_err(|error| Fault::Failed(error.into()))?;
         }
         // Rights are dropped here, and what starts later has none.
-        let app = app_config(resolved).build().map_err(|error| Fault::Failed(error.into()))?;
+        let app = app_config(args, resolved).build().map_err(|error| Fault::Failed(error.into()))?;
         let demo = if resolved.config.demo { Some(demo(&resolved.config).await?) } else { None };
         let next = |admin| {
             if resolved.config.demo {
@@ -91,7 +91,7 @@ fn next_commands(config: &Config, admin: Option<SocketAddr>) {
 }
 
 /// What the parts go by.
-fn app_config(resolved: &Resolved) -> app::Config {
+fn app_config(args: &config::args::Args, resolved: &Resolved) -> app::Config {
     let Config { upstream, listen, clients, admin, .. } = &resolved.config;
     let limits = serve::Limits { grace: listen.grace, connections: listen.max_connections.get(), ..serve::Limits::default() };
     app::Config {
@@ -128,16 +128,11 @@ fn app_config(resolved: &Resolved) -> app::Config {
                 config::Admission::Observe => admission::Mode::Observe,
                 config::Admission::Off => admission::Mode::Off,
             },
-            limits: admission::Limits {
-                rate: clients.rate,
-                burst: clients.burst.get(),
-                connections: clients.connections.get(),
-                calls: clients.calls.get(),
-                waiting_bytes: clients.waiting_bytes as u64,
-                ..admission::Limits::default()
-            },
+            limits: client_limits(clients),
             max_connections: listen.max_connections.get(),
         },
+        classes: resolved.config.classes.clone(),
+        reload: Some(reload(args)),
         admin: admin::Config {
             address: admin.address,
             socket: admin.socket.as_ref().map(|socket| socket.as_path().to_owned()),
@@ -145,4 +140,27 @@ fn app_config(resolved: &Resolved) -> app::Config {
         },
         shown: resolved.to_toml(),
     }
+}
+
+/// What each client may have, unless its class says otherwise.
+fn client_limits(clients: &config::Clients) -> admission::Limits {
+    admission::Limits {
+        rate: clients.rate,
+        burst: clients.burst.get(),
+        connections: clients.connections.get(),
+        calls: clients.calls.get(),
+        waiting_bytes: clients.waiting_bytes as u64,
+        ..admission::Limits::default()
+    }
+}
+
+/// Reads the rules for clients as this process would have read them at its start. Nothing else of the file is taken while it runs.
+fn reload(args: &config::args::Args) -> app::Reload {
+    let file = config::file_of(args);
+    let args = args.clone();
+    let load = move || match config::load(&args) {
+        Ok(Resolved { config, .. }) => Ok(app::Rulebook { limits: client_limits(&config.clients), classes: config.classes }),
+        Err(errors) => Err(errors.to_string()),
+    };
+    app::Reload { file, load: std::sync::Arc::new(load) }
 }

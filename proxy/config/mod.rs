@@ -7,6 +7,9 @@
 pub mod args;
 #[cfg(feature = "cli")]
 mod check;
+mod class;
+#[cfg(feature = "cli")]
+mod classes;
 #[cfg(feature = "cli")]
 pub mod environment;
 #[cfg(feature = "cli")]
@@ -31,10 +34,12 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use class::{Class, Each, METHODS, OnStale, Whole};
+
 #[cfg(feature = "cli")]
 pub use {
     error::{ConfigError, ConfigErrors, Origin},
-    load::{DEFAULT_FILE, load},
+    load::{DEFAULT_FILE, file_of, load},
     resolve::{Place, Resolved, resolve},
 };
 
@@ -52,6 +57,8 @@ pub struct Config {
     pub listen: Listen,
     /// What each client may have.
     pub clients: Clients,
+    /// Classes of clients, in the order in which they are tried.
+    pub classes: Vec<Class>,
     /// Health, metrics, status.
     pub admin: Admin,
     /// What is logged, and how.

@@ -192,6 +192,7 @@ impl Reader<'_> {
                 calls: client_calls?,
                 waiting_bytes: client_waiting?,
             },
+            classes: self.file.map(|file| file.classes().to_vec()).unwrap_or_default(),
             admin: Admin { address: admin_address?, socket: admin_socket? },
             log: Log { format: format?, level: level? },
             demo: demo?,

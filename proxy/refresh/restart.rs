@@ -36,14 +36,14 @@ impl Restart {
     /// A restart found at `at`; `base` is what was published last, `uids` the pods' uids as far as they can be known.
     #[must_use]
     pub(super) fn new(base: Arc<PodList>, uids: &HashMap<PodName, Vec<PodUid>>, at: Instant) -> Self {
-        let of = |name: &PodName| uids.get(name).into_iter().flatten().cloned().collect();
+        let of = |name: &PodName| uids.get(name).into_iter().flatten().copied().collect();
         let unconfirmed = base.pods().map(|pod| pod.to_name()).map(|name| (name.clone(), of(&name))).collect();
         Self { base, unconfirmed, at }
     }
 
     /// The uids that matter for what is to be decided.
     pub(super) fn uids(&self) -> HashSet<PodUid> {
-        self.unconfirmed.values().flatten().cloned().collect()
+        self.unconfirmed.values().flatten().copied().collect()
     }
 
     /// Adds to a reply of the restarted kubelet the pods that it lost and that still live: those with a process in their cgroup or,

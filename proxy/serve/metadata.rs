@@ -51,7 +51,7 @@ pub(super) fn terms(headers: &HeaderMap) -> Result<Terms, Status> {
     let Some(value) = headers.get(MAX_AGE) else { return Ok(Terms::default()) };
     let text = String::from_utf8_lossy(value.as_bytes());
     match humantime::parse_duration(text.trim()) {
-        Ok(max_age) => Ok(Terms { max_age: Some(max_age) }),
+        Ok(max_age) => Ok(Terms { max_age: Some(max_age), ..Terms::default() }),
         Err(error) => Err(Status::new(
             Code::InvalidArgument,
             format!(
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_request_may_say_how_old_its_answer_may_be() {
-        assert_eq!(terms(&HeaderMap::new()), Ok(Terms { max_age: None }));
+        assert_eq!(terms(&HeaderMap::new()), Ok(Terms { max_age: None, ..Terms::default() }));
         assert_eq!(max_age("0s"), Ok(Some(Duration::ZERO)));
         assert_eq!(max_age(" 1m 30s"), Ok(Some(Duration::from_secs(90))));
     }

@@ -81,7 +81,7 @@ where
     let method = Method::at(head.uri.path());
     let counted = shared.worker_stats().begin(method.as_ref().ok().copied());
     let _busy = session.activity.call();
-    let answered = match session.call(arrived) {
+    let answered = match session.call(method.as_ref().ok().copied(), arrived) {
         Ok(call) => tokio::select! {
             biased;
             answer = shared.answer(arrived, &head, method, body, &session, call.as_ref()) => answer,
@@ -145,11 +145,11 @@ impl<A: Answers> Shared<A> {
         let deadline = later(arrived, patience);
         let method = method?;
         is_not_compressed(&head.headers)?;
-        let terms = metadata::terms(&head.headers)?;
+        let mut terms = metadata::terms(&head.headers)?;
         let message = self.message(arrived, deadline, body).await?;
         let now = Instant::now();
         if let Some(call) = call {
-            call.pay(now)?;
+            call.pay_for(&mut terms, now)?;
         }
         let ask = ask(method, message)?;
         let Answer { framed, freshness } = match self.answers.at_once(&ask, &terms) {

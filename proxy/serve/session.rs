@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use crate::admission::{Admitted, Call, Held, Refused};
 use crate::answer::Who;
 
+use super::Method;
 use super::activity::Activity;
 
 /// One connection, while it is served.
@@ -72,9 +73,9 @@ impl Session {
     }
 
     /// The headers of a call have come.
-    pub(super) fn call(&self, now: Instant) -> Result<Option<Call<'_>>, (Call<'_>, Refused)> {
+    pub(super) fn call(&self, method: Option<Method>, now: Instant) -> Result<Option<Call<'_>>, (Call<'_>, Refused)> {
         self.calls.set(self.calls.get() + 1);
-        self.admitted.as_ref().map(|admitted| admitted.call(now)).transpose()
+        self.admitted.as_ref().map(|admitted| admitted.call(method, now)).transpose()
     }
 
     /// A reply is about to be handed over.

@@ -32,7 +32,7 @@ fn join(table: &Arc<Table>, peer: Peer) -> Admitted {
 /// One call from begin to end: whether it was let through, or why not.
 fn call(admitted: &Admitted) -> Result<(), Reason> {
     let now = Instant::now();
-    let call = admitted.call(now).map_err(|(_, refused)| refused.reason)?;
+    let call = admitted.call(None, now).map_err(|(_, refused)| refused.reason)?;
     call.pay(now).map_err(|refused| refused.reason)
 }
 
@@ -103,7 +103,7 @@ async fn a_refusal_names_the_client_its_limit_and_when_to_come_again() {
     let connection = join(&table, Peer::of_uid(7));
     call(&connection).unwrap();
     let now = Instant::now();
-    let refused = connection.call(now).unwrap().pay(now).unwrap_err();
+    let refused = connection.call(None, now).unwrap().pay(now).unwrap_err();
     assert_eq!(refused.status().message, "rejected by rate limit");
     assert_eq!(refused.client, "uid:7");
     assert_eq!(refused.limit, "100/s, burst 1");
@@ -117,7 +117,7 @@ async fn calls_in_flight_are_bounded_over_all_connections_and_a_refused_one_cost
     let table = table(|config| config.limits.calls = 3);
     let (one, two) = (join(&table, pod(1)), join(&table, pod(1)));
     let now = Instant::now();
-    let calls = [one.call(now).unwrap(), one.call(now).unwrap(), two.call(now).unwrap()];
+    let calls = [one.call(None, now).unwrap(), one.call(None, now).unwrap(), two.call(None, now).unwrap()];
     assert_eq!(call(&two), Err(Reason::Calls));
     drop(calls);
     assert_eq!(granted(&two, 200), 97, "what was given up is paid for all the same");
@@ -188,7 +188,7 @@ async fn observing_counts_what_would_be_refused_and_refuses_nothing() {
     let two = join(&table, pod(1));
     assert_eq!(granted(&one, 1_000), 1_000);
     let now = Instant::now();
-    let _calls = (one.call(now).unwrap(), two.call(now).unwrap());
+    let _calls = (one.call(None, now).unwrap(), two.call(None, now).unwrap());
     let _held = (one.hold(2, now).unwrap(), one.hold(2, now).unwrap());
     let seen = &table.top(1, now)[0];
     let refused = |reason: Reason| seen.refused[reason as usize];

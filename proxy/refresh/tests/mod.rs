@@ -2,6 +2,7 @@
 
 mod restart;
 mod saved;
+mod stale;
 mod starvation;
 
 use std::future::Future;
@@ -464,7 +465,7 @@ fn a_max_age_of_zero_forces_a_capture_and_a_longer_one_takes_what_is_there() {
         rig.names().await;
         tokio::time::sleep(4 * SECOND).await;
         let before = rig.kubelet.calls("List");
-        let terms = |seconds| Terms { max_age: Some(Duration::from_secs(seconds)) };
+        let terms = |seconds| Terms { max_age: Some(Duration::from_secs(seconds)), ..Terms::default() };
         rig.epoch.bump(Kind::List);
         rig.kubelet.with(|state| state.latency = SECOND);
         let asked = Instant::now();

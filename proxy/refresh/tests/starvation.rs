@@ -55,7 +55,7 @@ fn a_client_content_with_any_age_is_answered_while_the_kubelet_is_away() {
         tokio::time::sleep(60 * SECOND).await;
         rig.epoch.bump(Kind::List);
         let asked = Instant::now();
-        let answer = rig.ask_on(Ask::List, Terms { max_age: Some(Duration::ZERO) }).await.unwrap();
+        let answer = rig.ask_on(Ask::List, Terms { max_age: Some(Duration::ZERO), ..Terms::default() }).await.unwrap();
         assert!(answer.freshness.stale);
         assert!(asked.elapsed() < SECOND / 10, "{:?}", asked.elapsed());
     });
@@ -94,7 +94,7 @@ impl Rig {
     /// Always has a forced capture waiting.
     async fn flood_of_captures(&self, who: Who) {
         loop {
-            drop(self.ask_as(who, Ask::List, Terms { max_age: Some(Duration::ZERO) }).await);
+            drop(self.ask_as(who, Ask::List, Terms { max_age: Some(Duration::ZERO), ..Terms::default() }).await);
         }
     }
 }
@@ -139,7 +139,7 @@ fn a_client_may_wait_for_so_many_unknown_pods_and_no_more() {
 fn forced_captures_and_unknown_pods_do_not_keep_each_other_waiting() {
     Rig::run(|rig| async move {
         rig.names().await;
-        let forced = Terms { max_age: Some(Duration::ZERO) };
+        let forced = Terms { max_age: Some(Duration::ZERO), ..Terms::default() };
         tokio::select! {
             longest = longest(|_| rig.ask_as(client(2), Ask::List, forced)) => assert!(longest < SOON, "{longest:?}"),
             () = rig.flood_of_gets(client(1), 64) => unreachable!(),

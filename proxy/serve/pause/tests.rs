@@ -80,7 +80,7 @@ impl Rig {
     fn overdo(&self) {
         for _ in 0..4 {
             let now = Instant::now();
-            drop(self.session.call(now).unwrap().unwrap().pay(now));
+            drop(self.session.call(None, now).unwrap().unwrap().pay(now));
         }
         assert!(self.session.unread_until(Instant::now()).is_some());
     }
@@ -174,7 +174,7 @@ async fn after_so_many_calls_the_others_have_their_turn_first() {
     tokio::task::LocalSet::new()
         .run_until(async {
             for _ in 0..CALLS_AT_ONCE {
-                drop(rig.session.call(Instant::now() - SECOND));
+                drop(rig.session.call(None, Instant::now() - SECOND));
             }
             tokio::task::spawn_local(async move { other.set(true) });
             std::future::poll_fn(|cx| {
