@@ -7,6 +7,7 @@ use std::time::Duration;
 use criterion::{Criterion, criterion_group, criterion_main};
 use podresources_proxy::admission::{Admitted, Bucket, Config, Limits, Pace, Table};
 use podresources_proxy::peer::{Client, Peer, Unit};
+use podresources_proxy::serve::Method;
 use tokio::time::Instant;
 
 /// One with so many tokens that none is ever missing.
@@ -22,7 +23,7 @@ fn join(table: &Arc<Table>, name: &str) -> Option<Admitted> {
 
 /// All that a call asks: begin, token, end.
 fn call(admitted: &Admitted, now: Instant) -> bool {
-    admitted.call(now).is_ok_and(|call| call.pay(now).is_ok())
+    admitted.call(Some(Method::List), now).is_ok_and(|call| call.pay(now).is_ok())
 }
 
 /// The time that so many calls take on one thread, with `beside` others that do the same for clients of their own.
