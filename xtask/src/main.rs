@@ -1,6 +1,7 @@
 //! `cargo xtask`: the project's one entry for checks and tests.
 
 mod bench;
+mod build_ebpf;
 mod lab;
 mod means;
 mod report;
@@ -21,6 +22,7 @@ enum Verb {
     Tidy(tidy::Args),
     Test(test::Args),
     Bench(bench::Args),
+    BuildEbpf(build_ebpf::Args),
     #[command(subcommand)]
     Lab(lab::Verb),
 }
@@ -38,6 +40,7 @@ fn run(verb: &Verb) -> Result<ExitCode> {
         Verb::Tidy(args) => tidy::run(args),
         Verb::Test(args) => test::run(args),
         Verb::Bench(args) => bench::run(args),
+        Verb::BuildEbpf(args) => build_ebpf::run(args),
         Verb::Lab(verb) => lab::run(verb)?,
     })
 }
