@@ -108,11 +108,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
 /// What a machine of this architecture takes.
 pub(crate) fn needs(arch: Arch) -> Vec<Means> {
-    let (qemu, target) = match arch {
-        Arch::X86_64 => (means::QEMU_X86_64, means::MUSL_X86_64),
-        Arch::Aarch64 => (means::QEMU_AARCH64, means::MUSL_AARCH64),
+    let (qemu, target, gcc) = match arch {
+        Arch::X86_64 => (means::QEMU_X86_64, means::MUSL_X86_64, means::GCC_X86_64),
+        Arch::Aarch64 => (means::QEMU_AARCH64, means::MUSL_AARCH64, means::GCC_AARCH64),
     };
-    vec![qemu, target, means::APT, means::DPKG, means::SETPRIV, means::XZ]
+    vec![qemu, target, gcc, means::APT, means::DPKG, means::SETPRIV, means::XZ]
 }
 
 /// What is to be run, and the files that it takes in the guest.
