@@ -28,6 +28,8 @@ pub struct Status {
     pub change_sources: Vec<ChangeSource>,
     /// What is served; `None` before the first capture.
     pub snapshot: Option<Snapshot>,
+    /// What survives a restart.
+    pub saved: Saved,
     /// What we ask of the source.
     pub upstream: Upstream,
     /// Who asks us.
@@ -50,6 +52,8 @@ pub struct Source {
     pub reachable: bool,
     /// Since when `reachable` is as it is.
     pub since: Option<Timestamp>,
+    /// The methods that the kubelet has answered since it started, and the versions that answer so.
+    pub answers: Option<String>,
     /// The last call that failed, whether or not a later one worked.
     pub last_error: Option<String>,
 }
@@ -96,6 +100,22 @@ pub struct Snapshot {
     pub captured_at: Option<Timestamp>,
     /// Pods (`namespace/name`) and devices that a restarted kubelet has not named again yet.
     pub kept_after_restart: Vec<String>,
+    /// An earlier instance captured and saved it; the kubelet has not answered this one yet.
+    pub saved_earlier: bool,
+}
+
+/// What survives a restart.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Saved {
+    /// The state directory; `None`: nothing is kept.
+    pub dir: Option<String>,
+    /// When the snapshot, or its age, was written last.
+    pub last_written: Option<Timestamp>,
+    /// What keeps it from being written now.
+    pub last_error: Option<String>,
+    /// Why what an earlier instance left was not used.
+    pub not_used: Option<String>,
 }
 
 /// What we ask of the source.
@@ -138,6 +158,12 @@ pub struct Rights {
     pub uid: u32,
     /// Effective capabilities, as `CAP_…`.
     pub capabilities: Vec<String>,
+    /// Those that were dropped at the start.
+    pub dropped: Vec<String>,
+    /// Those that change sources would need, and that the process was not given.
+    pub missing: Vec<String>,
+    /// Whether no program that it might execute could have more.
+    pub no_new_privs: bool,
 }
 
 /// Whether we are ready, and what is missing.
@@ -175,7 +201,8 @@ impl Rights {
         let effective = rustix::thread::capabilities(None).map(|sets| sets.effective);
         let capabilities =
             effective.iter().flat_map(rustix::thread::CapabilitySet::iter_names).map(|(name, _)| format!("CAP_{name}")).collect();
-        Self { uid: rustix::process::geteuid().as_raw(), capabilities }
+        let no_new_privs = rustix::thread::no_new_privs().unwrap_or_default();
+        Self { uid: rustix::process::geteuid().as_raw(), capabilities, no_new_privs, ..Self::default() }
     }
 }
 

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use crate::admin::metrics::{Collector, counter, counters, gauge};
 use crate::grpc::{Code, code_name};
+use crate::keep;
 use crate::refresh::{CALLS, Handle, RESULTS, Reach};
 use crate::serve::{self, Method};
 
@@ -18,6 +19,10 @@ pub(super) struct Serving(pub(super) Arc<serve::Stats>);
 /// Families of the refresher and of what it publishes.
 #[derive(Debug)]
 pub(super) struct Refreshing(pub(super) Handle);
+
+/// Families of what is kept over a restart.
+#[derive(Debug)]
+pub(super) struct Keeping(pub(super) Arc<keep::Report>);
 
 impl Collector for Serving {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
@@ -79,6 +84,20 @@ impl Collector for Refreshing {
         gauge(e, "snapshot_list_bytes", "Length of the List message", list.map(|part| part.content.message().len() as u64))?;
         let bytes = allocatable.map(|allocatable| allocatable.message().len() as u64);
         gauge(e, "snapshot_allocatable_bytes", "Length of the GetAllocatableResources message", bytes)
+    }
+}
+
+impl Collector for Keeping {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let (e, report) = (&mut encoder, &self.0);
+        let writes = [("snapshot", report.snapshots_written()), ("age", report.ages_written())];
+        counters(
+            e,
+            "saves",
+            "Times that the snapshot, or its age alone, was saved",
+            writes.map(|(what, n)| ([("what", what)], n)),
+        )?;
+        counter(e, "saves_failed", "Attempts to save the snapshot that failed", report.failures())
     }
 }
 

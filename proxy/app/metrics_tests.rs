@@ -73,6 +73,7 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
     let mut metrics = Metrics::new();
     metrics.register(Box::new(Serving(Arc::clone(&stats))));
     metrics.register(Box::new(Refreshing(handle)));
+    metrics.register(Box::new(Keeping(Arc::default())));
     let scrape = metrics.encode(Format::Prometheus).unwrap();
     for line in [
         "connections_open 1",
@@ -83,6 +84,7 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
         "requests_in_flight 0",
         "waits_total 1",
         "source_up 0",
+        r#"saves_total{what="age"} 0"#,
     ] {
         assert!(scrape.contains(&format!("\npodresources_proxy_{line}\n")), "no {line} in\n{scrape}");
     }
@@ -101,6 +103,8 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
     podresources_proxy_reply_bytes_max
     podresources_proxy_requests_in_flight
     podresources_proxy_requests_total
+    podresources_proxy_saves_failed_total
+    podresources_proxy_saves_total
     podresources_proxy_snapshot_age_seconds
     podresources_proxy_snapshot_allocatable_bytes
     podresources_proxy_snapshot_epoch

@@ -18,7 +18,8 @@ use tokio_util::sync::CancellationToken;
 use crate::change::{Epoch, Layout, Sources, Watched};
 use crate::config::ChangeSource;
 use crate::refresh::{self, Handle};
-use crate::{admin, serve};
+use crate::rights::{self, Rights, RightsError};
+use crate::{admin, keep, serve};
 
 /// The thread that refreshes has to show itself this often: its longest work without an await is building a snapshot.
 const REFRESHER_BEAT: Duration = Duration::from_secs(5);
@@ -34,6 +35,8 @@ pub struct Config {
     pub max_reply: usize,
     /// When the kubelet is asked.
     pub refresh: refresh::Config,
+    /// What survives a restart.
+    pub keep: keep::Config,
     /// The socket that clients call.
     pub serve: serve::Config,
     /// Health, metrics, status.
@@ -51,6 +54,12 @@ pub enum Error {
     /// The socket that clients call.
     #[error(transparent)]
     Socket(#[from] serve::SocketError),
+    /// The state directory.
+    #[error(transparent)]
+    State(#[from] keep::DirError),
+    /// Capabilities.
+    #[error(transparent)]
+    Rights(#[from] RightsError),
     /// Serving threads.
     #[error(transparent)]
     Start(#[from] serve::StartError),
@@ -77,39 +86,41 @@ pub struct App {
     epoch: Arc<Epoch>,
     handle: Handle,
     channel: refresh::Channel,
-}
-
-/// Runs from binding to the end of the last call. `Ok`: it was asked to stop, or another instance has taken over.
-pub async fn run(config: Config, log_level: admin::LogLevel) -> Result<(), Error> {
-    config.build()?.run(log_level, |_| {}).await
+    keep: keep::Keep,
+    rights: Rights,
 }
 
 // === impl Config ===
 
 impl Config {
-    /// Takes sockets and addresses, so that whatever is wrong with them ends the program at once.
+    /// Takes sockets and addresses, so that whatever is wrong with them ends the program at once, and then drops all rights that
+    /// nothing needs any more. No other thread may have been started.
     pub fn build(self) -> Result<App, Error> {
         raise_descriptor_limit();
         let admin = self.admin.bind()?;
         let socket = serve::Server::bind(self.serve.clone())?;
+        let keep = self.keep.open()?;
         let watched = Watched { kubelet: self.kubelet.clone(), cgroup_root: self.refresh.kubepods.cgroup_root.clone() };
         let sources = Sources::open(&self.change_sources, &watched);
         let epoch = sources.epoch();
         let (handle, channel) = refresh::channel(self.refresh.clone(), epoch.clone());
-        Ok(App { config: self, admin, socket, sources, epoch, handle, channel })
+        let rights = rights::keep(sources.needs())?;
+        rights_told(&rights);
+        Ok(App { config: self, admin, socket, sources, epoch, handle, channel, keep, rights })
     }
 }
 
 // === impl App ===
 
 impl App {
-    /// Serves until SIGTERM, SIGINT or a takeover; then drains. `at_work` is called once, when there is something to serve, with the
-    /// admin server's address.
+    /// Serves until SIGTERM, SIGINT or a takeover; then drains. `Ok`: it was asked to stop, or another instance has taken over. `at_work`
+    /// is called once, when there is something to serve, with the admin server's address.
     pub async fn run(self, log_level: admin::LogLevel, at_work: impl FnOnce(Option<SocketAddr>)) -> Result<(), Error> {
         let signals = |kind| signal(kind).map_err(|source| Error::Part { part: "signal handling", source });
         let (mut terminate, mut interrupt) = (signals(SignalKind::terminate())?, signals(SignalKind::interrupt())?);
         let replace = self.config.serve.socket.replace;
         let grace = self.config.serve.serving.limits.grace;
+        let max_stale = self.config.refresh.max_stale;
         let stop = CancellationToken::new();
         // After the last call: some of those in flight wait for a capture.
         let refreshing_stop = CancellationToken::new();
@@ -119,9 +130,11 @@ impl App {
         let first_capture = readiness.latch("first capture");
         let published = readiness.latch("socket in place");
         let heartbeats = admin::Heartbeats::new(tokio::time::Instant::now());
+        let keep_report = self.keep.report.clone();
         let mut refreshing = refreshing::start(
             &self.config,
             self.channel,
+            self.keep,
             heartbeats.promise("refresher", REFRESHER_BEAT, tokio::time::Instant::now()),
             refreshing_stop.clone(),
         )
@@ -129,7 +142,15 @@ impl App {
         let watching = watching::start(self.sources.clone(), self.epoch)
             .map_err(|source| Error::Part { part: "the thread that watches for changes", source })?;
         let mut serving = self.socket.serve(self.handle.clone(), stop.clone())?;
-        let reporter = report::Reporter::new(&self.config, self.handle.clone(), self.sources, serving.stats(), readiness.clone());
+        let reporter = report::Reporter::new(
+            &self.config,
+            self.handle.clone(),
+            self.sources,
+            serving.stats(),
+            readiness.clone(),
+            keep_report,
+            self.rights,
+        );
         let address = self.admin.local_addr();
         let admin = self
             .admin
@@ -141,13 +162,13 @@ impl App {
         let work = async {
             // In place of a living one only once it can be answered from; else at once, so that clients find it and wait there.
             if replace {
-                report::until_first_capture(&handle, &first_capture).await;
+                report::until_first_capture(&handle, &first_capture, max_stale).await;
             }
             serving.publish()?;
             published.open();
             tracing::info!(socket = %self.config.serve.socket.path.display(), "serving v1 and v1alpha1 PodResourcesLister");
             let first = async {
-                report::until_first_capture(&handle, &first_capture).await;
+                report::until_first_capture(&handle, &first_capture, max_stale).await;
                 first_capture.open();
                 report::first_capture(&handle);
                 at_work(address);
@@ -180,6 +201,18 @@ impl App {
         watching.join();
         tracing::info!("stopped");
         ended.map(drop)
+    }
+}
+
+/// Says once what this process may still do.
+fn rights_told(rights: &Rights) {
+    tracing::info!(uid = rustix::process::geteuid().as_raw(), %rights, no_new_privs = true, "rights");
+    if rights.other_threads() > 0 {
+        let threads = rights.other_threads();
+        tracing::error!(
+            threads,
+            "something else has started threads in this process (LD_PRELOAD?); they have the rights that they had"
+        );
     }
 }
 

@@ -6,11 +6,13 @@ use std::time::{Duration, SystemTime};
 use tokio::time::{Instant, timeout};
 
 use super::{Config, metrics};
-use crate::admin::status::{ChangeSource, Clients, Freshness, Rights, Snapshot, Source, Status, Timestamp, Upstream};
+use crate::admin::status::{ChangeSource, Clients, Freshness, Rights, Saved, Snapshot, Source, Status, Timestamp, Upstream};
 use crate::admin::{Heartbeats, Latch, LogLevel, Metrics, Parts, Readiness};
 use crate::change::{Sources, State};
 use crate::grpc::Code;
+use crate::keep;
 use crate::refresh::{CALLS, Handle, Reach};
+use crate::rights;
 use crate::serve::{self, Method};
 
 /// Has a view of everything, and changes nothing.
@@ -21,20 +23,31 @@ pub(super) struct Reporter {
     sources: Sources,
     serving: Arc<serve::Stats>,
     readiness: Readiness,
+    keep: Arc<keep::Report>,
+    rights: rights::Rights,
     started: Instant,
 }
 
 // === impl Reporter ===
 
 impl Reporter {
-    pub(super) fn new(config: &Config, handle: Handle, sources: Sources, serving: Arc<serve::Stats>, readiness: Readiness) -> Self {
-        Self { config: Arc::new(config.clone()), handle, sources, serving, readiness, started: Instant::now() }
+    pub(super) fn new(
+        config: &Config,
+        handle: Handle,
+        sources: Sources,
+        serving: Arc<serve::Stats>,
+        readiness: Readiness,
+        keep: Arc<keep::Report>,
+        rights: rights::Rights,
+    ) -> Self {
+        Self { config: Arc::new(config.clone()), handle, sources, serving, readiness, keep, rights, started: Instant::now() }
     }
 
     pub(super) fn parts(self, heartbeats: Heartbeats, log_level: LogLevel) -> Parts {
         let mut metrics = Metrics::new();
         metrics.register(Box::new(metrics::Serving(self.serving.clone())));
         metrics.register(Box::new(metrics::Refreshing(self.handle.clone())));
+        metrics.register(Box::new(metrics::Keeping(self.keep.clone())));
         let (readiness, shown) = (self.readiness.clone(), self.config.shown.clone());
         Parts {
             readiness,
@@ -65,6 +78,7 @@ impl Reporter {
                 socket: self.config.kubelet.socket.display().to_string(),
                 reachable: matches!(view.reach, Reach::Up),
                 since,
+                answers: self.handle.kubelet_answers(),
                 last_error: self.handle.last_error(),
             },
             freshness: Freshness {
@@ -85,10 +99,12 @@ impl Reporter {
                 digest: format!("{:032x}", part.content.digest()),
                 captured_at: Some(at(part.begun, now)),
                 kept_after_restart: self.handle.kept(),
+                saved_earlier: part.is_saved(),
             }),
+            saved: self.saved(),
             upstream: self.upstream(),
             clients: self.clients(),
-            rights: Rights::current(),
+            rights: Rights { dropped: self.rights.dropped(), missing: self.rights.missing(), ..Rights::current() },
             readiness: self.readiness.report(),
         }
     }
@@ -103,6 +119,16 @@ impl Reporter {
             ChangeSource { name: report.name.to_owned(), state: state.to_owned(), detail: parts.join("; ") }
         });
         others.chain([timer]).collect()
+    }
+
+    fn saved(&self) -> Saved {
+        let told = self.keep.told();
+        Saved {
+            dir: self.keep.dir().map(|dir| dir.display().to_string()),
+            last_written: told.last_written.map(Timestamp),
+            last_error: told.error,
+            not_used: told.not_used,
+        }
     }
 
     fn upstream(&self) -> Upstream {
@@ -136,11 +162,22 @@ impl Reporter {
 }
 
 /// Waits for something to serve; meanwhile readiness says what keeps it from coming.
-pub(super) async fn until_first_capture(handle: &Handle, latch: &Latch) {
+pub(super) async fn until_first_capture(handle: &Handle, latch: &Latch, max_stale: Duration) {
     const LOOK: Duration = Duration::from_millis(100);
     loop {
         let error = handle.last_error().map(|error| format!(": {error}")).unwrap_or_default();
-        latch.because(format!("the kubelet has not answered a first List yet{error}"));
+        let view = handle.view();
+        let meanwhile = view.list.as_ref().filter(|list| list.is_saved()).map(|list| {
+            let age = list.begun.elapsed();
+            let too_old = age > max_stale;
+            let age = humantime::format_duration(Duration::from_secs(age.as_secs()));
+            match view.reach {
+                _ if too_old => format!("; what an earlier instance saved is too old to be given, {age}"),
+                Reach::Down { .. } => format!("; answers come from a snapshot that an earlier instance saved, {age} old"),
+                Reach::Up | Reach::Untried => format!("; a snapshot that an earlier instance saved is there, {age} old"),
+            }
+        });
+        latch.because(format!("the kubelet has not answered a first List yet{error}{}", meanwhile.unwrap_or_default()));
         if timeout(LOOK, handle.first_capture()).await.is_ok() {
             return;
         }

@@ -2,8 +2,12 @@
 
 use std::sync::Arc;
 
+use tokio::sync::watch;
+
 use super::epoch::{Epoch, Queue};
+use super::pods_api::Settled;
 use super::source::{PartReport, Sees, Source};
+use crate::rights::Needed;
 
 /// The change sources of this process, best first. A clone shares them.
 #[derive(Clone, Default)]
@@ -38,6 +42,11 @@ impl Sources {
     /// Best first.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<dyn Source>> {
         self.all.iter()
+    }
+
+    /// The rights that any of them needs.
+    pub fn needs(&self) -> Needed {
+        self.iter().fold(Needed::NOTHING, |needed, source| needed.and(source.needs()))
     }
 
     /// An epoch that all of them move.
@@ -78,6 +87,11 @@ impl Sources {
             }
         }
         epoch.ask(asked);
+    }
+
+    /// The kubelet's word that it knows all its pods, where a source can tell.
+    pub fn settled(&self) -> Option<watch::Receiver<Option<Settled>>> {
+        self.iter().find_map(|source| source.settled())
     }
 
     /// How each is.

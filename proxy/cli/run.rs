@@ -11,7 +11,7 @@ use crate::change::Layout;
 use crate::config::{self, ChangeSource, Config, Place, Resolved};
 use crate::kubepods::Kubepods;
 use crate::simulate::{self, Simulator};
-use crate::{app, refresh, serve};
+use crate::{app, keep, refresh, serve};
 
 /// Without the timer, nothing is asked for that nothing shows. A clock that adds it up must not overflow.
 const NEVER: Duration = Duration::from_hours(365 * 24);
@@ -42,18 +42,18 @@ fn start(resolved: &Resolved, level: &Level) -> Result<(), Fault> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| Fault::Failed(error.into()))?;
     runtime.block_on(async {
+        if resolved.config.demo {
+            Place::of_process().prepare().map_err(|error| Fault::Failed(error.into()))?;
+        }
+        // Rights are dropped here, and what starts later has none.
+        let app = app_config(resolved).build().map_err(|error| Fault::Failed(error.into()))?;
         let demo = if resolved.config.demo { Some(demo(&resolved.config).await?) } else { None };
-        let ran = match app_config(resolved).build() {
-            Ok(app) => {
-                let next = |admin| {
-                    if resolved.config.demo {
-                        next_commands(&resolved.config, admin);
-                    }
-                };
-                app.run(level, next).await
+        let next = |admin| {
+            if resolved.config.demo {
+                next_commands(&resolved.config, admin);
             }
-            Err(error) => Err(error),
         };
+        let ran = app.run(level, next).await;
         if let Some(demo) = demo {
             demo.close().await;
         }
@@ -70,7 +70,6 @@ async fn demo(config: &Config) -> Result<Simulator, Fault> {
         churn: 0.2,
         ..simulate::Config::default()
     };
-    Place::of_process().prepare().map_err(|error| Fault::Failed(error.into()))?;
     let pods = kubelet.pods;
     let simulator = Simulator::start(kubelet).await.map_err(|error| Fault::Failed(error.into()))?;
     tracing::info!(pods, "demo: a simulated kubelet stands behind the proxy");
@@ -106,6 +105,12 @@ fn app_config(resolved: &Resolved) -> app::Config {
             restart_settle: upstream.restart_settle,
             interval: if upstream.change_sources.contains(&ChangeSource::Timer) { upstream.refresh_interval } else { NEVER },
             kubepods: Kubepods { cgroup_root: upstream.cgroup_root.clone(), pod_logs: upstream.pod_logs_dir.clone() },
+        },
+        keep: keep::Config {
+            dir: upstream.state_dir.clone(),
+            upstream: upstream.socket.as_path().to_owned(),
+            max_reply: upstream.max_reply,
+            max_stale: upstream.max_stale,
         },
         serve: serve::Config {
             socket: serve::SocketConfig {

@@ -79,6 +79,8 @@ pub struct Upstream {
     pub change_sources: Vec<ChangeSource>,
     /// The slow timer, for changes that no event shows.
     pub refresh_interval: Duration,
+    /// Where the last good snapshot is kept over a restart; `None`: nowhere.
+    pub state_dir: Option<PathBuf>,
     /// The kubelet's log directory: its names say which cgroup is which pod.
     pub pod_logs_dir: PathBuf,
     /// Where the cgroup file systems are mounted.

@@ -28,6 +28,8 @@ const POD_RESOURCES: &str = "pod-resources";
 pub struct Place {
     /// A directory for sockets that only this user may enter.
     pub runtime_dir: PathBuf,
+    /// The directory for what is to survive a restart, where this user has one.
+    pub state_dir: Option<PathBuf>,
     /// Whether somebody serves the socket at this path: a second demo goes beside the first.
     pub is_served: fn(&Path) -> bool,
 }
@@ -47,6 +49,7 @@ struct Reader<'a> {
     args: &'a Args,
     environment: &'a Environment,
     file: Option<&'a File>,
+    place: &'a Place,
     /// Under `--demo`: where its sockets go.
     demo: Option<PathBuf>,
     shown: Vec<(&'static Setting, Option<String>, Origin)>,
@@ -56,12 +59,18 @@ struct Reader<'a> {
 // === impl Place ===
 
 impl Place {
-    /// That of this process: `XDG_RUNTIME_DIR`, or a directory in `/tmp` named after the user.
+    /// That of this process: `XDG_RUNTIME_DIR`, or a directory in `/tmp` named after the user; and for root `/var/lib`, for others
+    /// `XDG_STATE_HOME`.
     pub fn of_process() -> Self {
         let fallback = || PathBuf::from(format!("/tmp/podresources-proxy-{}", rustix::process::geteuid().as_raw()));
         let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
-        let is_served = |socket: &Path| std::os::unix::net::UnixStream::connect(socket).is_ok();
-        Self { runtime_dir: runtime_dir.unwrap_or_else(fallback), is_served }
+        let state_home = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute());
+        let state_home = if rustix::process::geteuid().is_root() { Some(PathBuf::from("/var/lib")) } else { state_home };
+        Self {
+            runtime_dir: runtime_dir.unwrap_or_else(fallback),
+            state_dir: state_home.map(|home| home.join("podresources-proxy")),
+            is_served: |socket| std::os::unix::net::UnixStream::connect(socket).is_ok(),
+        }
     }
 
     /// The directory of a demo: the first that no living demo is in or, to replace that, simply the first.
@@ -93,7 +102,7 @@ impl Place {
 
 /// Reads every setting; names everything that is wrong, not only the first.
 pub fn resolve(args: &Args, environment: &Environment, file: Option<&File>, place: &Place) -> Result<Resolved, ConfigErrors> {
-    let mut reader = Reader { args, environment, file, demo: None, shown: Vec::new(), errors: Vec::new() };
+    let mut reader = Reader { args, environment, file, place, demo: None, shown: Vec::new(), errors: Vec::new() };
     let demo = reader.read(&setting::DEMO, value::switch);
     if demo == Some(true) {
         // Looked at beforehand; whatever is wrong with it is told when its turn comes.
@@ -127,6 +136,7 @@ impl Reader<'_> {
         let max_stale = self.read(&setting::MAX_STALE, value::time);
         let restart_settle = self.read(&setting::RESTART_SETTLE, value::time);
         let refresh_interval = self.read(&setting::REFRESH_INTERVAL, value::time_above_zero);
+        let state_dir = self.state_dir();
         let change_sources = self.read(&setting::CHANGE_SOURCES, value::change_sources);
         let pod_logs_dir = self.read(&setting::POD_LOGS_DIR, value::dir);
         let cgroup_root = self.read(&setting::CGROUP_ROOT, value::dir);
@@ -151,6 +161,7 @@ impl Reader<'_> {
                 max_stale: max_stale?,
                 restart_settle: restart_settle?,
                 refresh_interval: refresh_interval?,
+                state_dir: state_dir?,
                 change_sources: change_sources?,
                 pod_logs_dir: pod_logs_dir?,
                 cgroup_root: cgroup_root?,
@@ -198,6 +209,21 @@ impl Reader<'_> {
             return None;
         }
         self.read(setting, read)
+    }
+
+    /// Where nobody sets it, the user's own, or none; a demo leaves nothing behind.
+    fn state_dir(&mut self) -> Option<Option<PathBuf>> {
+        let setting = &setting::STATE_DIR;
+        if self.find(setting).is_some() {
+            return self.read(setting, value::dir_or_off);
+        }
+        let (dir, origin) = match &self.demo {
+            Some(_) => (None, Origin::Demo),
+            None => (self.place.state_dir.clone(), Origin::Default),
+        };
+        let text = dir.as_ref().map_or_else(|| "off".to_owned(), |dir| dir.display().to_string());
+        self.shown.push((setting, Some(text), origin));
+        Some(dir)
     }
 
     /// A path that follows from another one where nobody sets it.

@@ -85,6 +85,9 @@ settings! {
     REFRESH_INTERVAL = "upstream.refresh_interval", "refresh-interval", "TIME", Text, Is("10s"),
         "How often the kubelet is asked with nothing to show that something changed",
         "Changes that can be seen are asked for at once.";
+    STATE_DIR = "upstream.state_dir", "state-dir", "DIR", Text, Unset("/var/lib/podresources-proxy as root; else podresources-proxy in XDG_STATE_HOME, or off; off with --demo"),
+        "Where the last good snapshot is kept over a restart, or off",
+        "For this user alone (0700): never a directory that clients mount. It is made if it is missing.";
     CHANGE_SOURCES = "upstream.change_sources", "change-sources", "LIST", Text, Is("ebpf,fanotify,kubepods,kubelet-dirs,pods-api,timer"),
         "What is to tell of changes; those that cannot be had here are passed over",
         "status says which of them work. docs/CHANGES.md says what each sees, needs and costs.";

@@ -14,7 +14,7 @@ use super::setting::{self, ALL, Default, Kind};
 use super::*;
 
 fn place() -> Place {
-    Place { runtime_dir: PathBuf::from("/run/user/7"), is_served: |_| false }
+    Place { runtime_dir: PathBuf::from("/run/user/7"), state_dir: Some(PathBuf::from("/home/u/state")), is_served: |_| false }
 }
 
 fn file(text: &str) -> Result<File, ConfigErrors> {
@@ -160,6 +160,22 @@ fn sockets_that_would_meet_are_refused() {
 }
 
 #[test]
+fn a_state_directory_that_clients_mount_is_refused() {
+    let within = ["--state-dir", "/run/podresources-proxy/state"];
+    assert_snapshot!(error(&within, &[], ""), @"`upstream.state_dir` (/run/podresources-proxy/state) is within the directory of `listen.socket`, which clients mount: whoever can write there could give every client a false answer; give it a directory of its own");
+    assert_snapshot!(error(&["--state-dir", "state"], &[], ""), @r#"--state-dir: "state" does not fit `upstream.state_dir`: give an absolute path, or off"#);
+}
+
+#[test]
+fn where_the_snapshot_is_kept_depends_on_the_user_and_can_be_turned_off() {
+    let dir = |args: &[&str]| check(args, &[], "").unwrap().config.upstream.state_dir;
+    assert_eq!(dir(&[]).as_deref(), Some(Path::new("/home/u/state")));
+    assert_eq!(dir(&["--state-dir", "/s"]).as_deref(), Some(Path::new("/s")));
+    assert_eq!(dir(&["--state-dir", "off"]), None);
+    assert_eq!(dir(&["--demo"]), None);
+}
+
+#[test]
 fn what_was_asked_for_and_is_unwise_is_taken_with_a_warning() {
     let resolved = check(&["--socket-mode", "0666"], &[("PODRESOURCES_PROXY_MAX_STAEL", "1m")], "").unwrap();
     assert_eq!(resolved.config.listen.mode, 0o666);
@@ -226,6 +242,8 @@ fn what_is_shown_is_a_file_that_gives_the_same_configuration_again() {
     max_stale = "5m"                                                 # default
     restart_settle = "60s"                                           # default
     refresh_interval = "10s"                                         # default
+    state_dir = "/home/u/state"                                      # default
+    change_sources = "ebpf,fanotify,kubepods,kubelet-dirs,pods-api,timer" # default
     pod_logs_dir = "/var/log/pods"                                   # default
     cgroup_root = "/sys/fs/cgroup"                                   # default
 

@@ -26,6 +26,13 @@ pub(super) fn dir(text: &str) -> Read<PathBuf> {
     if text.starts_with('/') { Ok(PathBuf::from(text)) } else { Err("give an absolute path".into()) }
 }
 
+pub(super) fn dir_or_off(text: &str) -> Read<Option<PathBuf>> {
+    match text {
+        "off" => Ok(None),
+        _ => dir(text).map(Some).map_err(|wrong| format!("{wrong}, or off")),
+    }
+}
+
 pub(super) fn size(text: &str) -> Read<usize> {
     let size: bytesize::ByteSize = text.parse().map_err(|_| "give a size with a unit, such as 64MiB".to_owned())?;
     match usize::try_from(size.as_u64()) {

@@ -49,9 +49,14 @@ impl Lane {
         Ok((Part { content: keep_old_bytes(published, content), ..reply }, restarted))
     }
 
-    /// The next reply is to be taken as the first one after a restart.
+    /// The next reply is to be taken as the first one after a restart: of the kubelet, or of ours, which may have missed one of its.
     pub(super) const fn presume_restart(&mut self) {
         self.connection = u64::MAX;
+    }
+
+    /// The next reply comes over this connection, and from the server that what is published came from.
+    pub(super) const fn resume(&mut self, connection: u64) {
+        self.connection = connection;
     }
 
     /// While pods are kept after a restart: looks whether they still live; what to publish where one does not.
@@ -65,6 +70,11 @@ impl Lane {
         let reply = self.reply.clone()?;
         let content = self.complete(reply.content, kubepods, settle).await;
         (self.kept().len() != kept).then(|| Part { content: keep_old_bytes(published, content), ..reply })
+    }
+
+    /// The connection that the last reply came over; zero before the first.
+    pub(super) const fn connection(&self) -> u64 {
+        self.connection
     }
 
     /// Whether pods are kept that the kubelet does not tell.

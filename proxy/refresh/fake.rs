@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -45,6 +46,8 @@ pub(super) struct State {
     pub(super) alpha_error: Option<Status>,
     /// The calls that arrived.
     pub(super) calls: Vec<(Instant, String)>,
+    /// What tells this server from others.
+    pub(super) server: Option<&'static str>,
     /// At the very moment of the next List's reply somebody else finds the connection gone and makes another.
     pub(super) redialled_after_list: bool,
     connected: bool,
@@ -175,6 +178,10 @@ impl Upstream for FakeKubelet {
 
     fn connections(&self) -> u64 {
         self.with(|state| state.connections)
+    }
+
+    fn server(&self) -> Option<Arc<str>> {
+        self.with(|state| state.server.map(Arc::from))
     }
 
     fn drop_if_replaced(&self) -> bool {

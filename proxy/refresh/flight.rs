@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use prost::Message as _;
 use tokio::time::Instant;
 
 use super::refresher::Refresher;
 use super::restart::DeviceGrace;
 use super::view::{Part, View};
 use crate::grpc::{Code, Status};
+use crate::keep::Stamp;
+use crate::proto::v1;
 use crate::snapshot::{Allocatable, PodList};
 use crate::source::{Call, Failure, Reply, Upstream};
 
@@ -17,7 +20,7 @@ const DISABLED: [&str; 2] =
 
 impl<U: Upstream> Refresher<U> {
     pub(super) async fn capture_list(&mut self) -> Result<(), Failure> {
-        let (epoch, begun) = (self.shared.epoch.now(), Instant::now());
+        let (epoch, begun, stamp) = (self.shared.epoch.now(), Instant::now(), Stamp::now());
         let allocatable_count = self.shared.epoch.allocatable();
         let Reply { message, connection } = self.call(0, Call::List).await?;
         let published = self.shared.view.load_full();
@@ -26,27 +29,39 @@ impl<U: Upstream> Refresher<U> {
         let config = &self.shared.config;
         let taken = self.list.take(reply, connection, old, &config.kubepods, config.restart_settle).await;
         let (part, restarted) = taken.map_err(|error| self.malformed("List", &error))?;
-        self.count_change(old.is_some_and(|old| Arc::ptr_eq(old, &part.content)));
-        if restarted {
+        let same = old.is_some_and(|old| Arc::ptr_eq(old, &part.content));
+        self.count_change(same);
+        if restarted && published.list.as_ref().is_some_and(Part::is_saved) {
+            tracing::info!(
+                pods_kept = self.list.kept().len(),
+                "the kubelet may have restarted too: its reply is completed by what was saved"
+            );
+        } else if restarted {
             self.shared.stats.restarts.add();
             tracing::info!(pods_kept = self.list.kept().len(), "the kubelet has restarted");
             self.allocatable_asked = 0;
+            self.shared.kubelets().restarted();
+        }
+        if !same {
+            self.shared.kubelets().look(|| v1::ListPodResourcesResponse::decode(part.content.message()).ok());
         }
         // Nothing that GetAllocatableResources may show has changed since it was asked: it is as fresh as the list.
         let renewed = allocatable_count == self.allocatable_asked;
         self.shared.publish(|view| {
             view.list = Some(part);
-            if renewed && let Some(allocatable) = &mut view.allocatable {
+            if renewed && let Some(allocatable) = view.allocatable.as_mut().filter(|part| !part.is_saved()) {
                 allocatable.epoch = epoch;
             }
         });
+        self.stamps.list = stamp;
+        self.save();
         self.note_kept();
         self.schedule.captured(begun);
         Ok(())
     }
 
     pub(super) async fn capture_allocatable(&mut self) -> Result<(), Failure> {
-        let (epoch, begun) = (self.shared.epoch.now(), Instant::now());
+        let (epoch, begun, stamp) = (self.shared.epoch.now(), Instant::now(), Stamp::now());
         let count = self.shared.epoch.allocatable();
         let reply = self.call(1, Call::Allocatable).await;
         if let Ok(Reply { connection, .. }) = &reply {
@@ -70,6 +85,8 @@ impl<U: Upstream> Refresher<U> {
             };
             view.allocatable = Some(Part { content, epoch, begun });
         });
+        self.stamps.allocatable = stamp;
+        self.save();
         Ok(())
     }
 
@@ -93,7 +110,7 @@ impl<U: Upstream> Refresher<U> {
     }
 
     pub(super) async fn capture_alpha(&mut self) -> Result<(), Failure> {
-        let (epoch, begun) = (self.shared.epoch.now(), Instant::now());
+        let (epoch, begun, stamp) = (self.shared.epoch.now(), Instant::now(), Stamp::now());
         let Reply { message, connection } = match self.call(3, Call::AlphaList).await {
             // A kubelet that has v1alpha1 no more: its answer is this error.
             Err(Failure::Answered(status)) if status.code == Code::Unimplemented => {
@@ -115,6 +132,8 @@ impl<U: Upstream> Refresher<U> {
         let taken = self.alpha.take(reply, connection, base.as_ref(), &config.kubepods, config.restart_settle).await;
         let (part, _) = taken.map_err(|error| self.malformed("v1alpha1 List", &error))?;
         self.shared.publish(|view| view.alpha = Some(part.map(Ok)));
+        self.stamps.alpha = stamp;
+        self.save();
         Ok(())
     }
 
@@ -138,6 +157,7 @@ impl<U: Upstream> Refresher<U> {
                 view.list = list.or(view.list.take());
                 view.alpha = alpha.or(view.alpha.take());
             });
+            self.save();
             self.note_kept();
         }
     }

@@ -139,7 +139,7 @@ async fn fly<U: Upstream>(shared: Arc<Shared>, upstream: U, budget: Rc<RefCell<B
             Ok(()) => upstream.call(Call::Get { namespace, name }).await,
             Err(failure) => Err(failure),
         };
-        shared.stats.called(2, &reply);
+        shared.called(2, &reply);
         match reply {
             // The pod has the tag that it has in List, so the reply reads as a List of one.
             Ok(reply) if PodList::build(&reply.message).is_err() => {
@@ -158,11 +158,11 @@ async fn fly<U: Upstream>(shared: Arc<Shared>, upstream: U, budget: Rc<RefCell<B
             Err(Failure::Broken(text)) => break Err(unusable(&text)),
             Err(Failure::TooLarge(text)) => break Err(Status::new(Code::ResourceExhausted, text)),
             Err(Failure::Unreachable(_) | Failure::Lost(_)) => {
-                let reach = &shared.view.load().reach;
-                if let Reach::Down { epoch, .. } = reach
-                    && *epoch >= newest
+                let view = shared.view.load_full();
+                if let Reach::Down { epoch, .. } = view.reach
+                    && epoch >= newest
                 {
-                    break Err(unreachable(reach, Instant::now(), "so nobody can say whether it has this pod"));
+                    break Err(unreachable(&view.reach, Instant::now(), "so nobody can say whether it has this pod"));
                 }
                 sleep(PAUSE).await;
             }

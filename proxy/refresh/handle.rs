@@ -74,6 +74,11 @@ impl Handle {
         [Lane::List, Lane::Allocatable, Lane::AlphaList].into_iter().map(|lane| self.shared.demand.waiting(lane)).sum()
     }
 
+    /// Which methods the kubelet has answered so far, and what that says of its version.
+    pub fn kubelet_answers(&self) -> Option<String> {
+        self.shared.kubelets().shown()
+    }
+
     /// What went wrong last, if anything.
     pub fn last_error(&self) -> Option<String> {
         self.shared.activity().last_error
@@ -87,7 +92,7 @@ impl Handle {
     /// Resolves once a first capture has been published, or the refresher is gone.
     pub async fn first_capture(&self) {
         let mut published = self.shared.published.subscribe();
-        while self.shared.view.load().list.is_none() {
+        while !self.shared.view.load().has_capture() {
             if published.changed().await.is_err() {
                 return;
             }
@@ -203,9 +208,15 @@ impl Handle {
     ) -> Now {
         match (verdict, part) {
             (Verdict::Wait, _) | (_, None) => Now::Wait,
-            (Verdict::Expired, _) => {
+            (Verdict::Expired, Some(part)) => {
                 let limit = humantime::format_duration(self.shared.config.max_stale);
-                Now::Said(Err(unreachable(&view.reach, now, &format!("longer than --max-stale {limit}"))))
+                let so = if part.is_saved() {
+                    let age = humantime::format_duration(whole_seconds(now.saturating_duration_since(part.begun)));
+                    format!("and what an earlier instance saved is {age} old, longer than --max-stale {limit}")
+                } else {
+                    format!("longer than --max-stale {limit}")
+                };
+                Now::Said(Err(unreachable(&view.reach, now, &so)))
             }
             (Verdict::Fresh | Verdict::Stale, Some(part)) => {
                 let freshness = Freshness {
@@ -266,10 +277,14 @@ fn stopping() -> Status {
 /// That the kubelet cannot be reached, since when, what that means for the request, and why.
 pub(super) fn unreachable(reach: &Reach, now: Instant, so: &str) -> Status {
     let Reach::Down { since, why, .. } = reach else { return stopping() };
-    // Whole seconds: for people.
-    let ago = Duration::from_secs(now.saturating_duration_since(*since).as_secs());
+    let ago = whole_seconds(now.saturating_duration_since(*since));
     let since = humantime::format_rfc3339_seconds(SystemTime::now() - ago);
     let ago = humantime::format_duration(ago);
     let text = format!("podresources-proxy: the kubelet cannot be reached since {since} ({ago}), {so}: {why}");
     Status::new(Code::Unavailable, text)
+}
+
+/// For people.
+const fn whole_seconds(time: Duration) -> Duration {
+    Duration::from_secs(time.as_secs())
 }

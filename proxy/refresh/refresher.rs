@@ -20,6 +20,7 @@ use super::trouble::{Step, Troubles};
 use super::view::Reach;
 use super::{Config, Shared, gets::Job};
 use crate::change::Epoch;
+use crate::keep::{Keeper, Stamps};
 use crate::snapshot::PodList;
 use crate::source::{Call, Failure, Reply, Upstream};
 
@@ -59,6 +60,12 @@ pub struct Refresher<U> {
     /// The connection that GetAllocatableResources was answered over last; zero before the first.
     pub(super) allocatable_connection: u64,
     pub(super) grace: Option<DeviceGrace>,
+    /// Saves what is published.
+    pub(super) keeper: Option<Keeper>,
+    /// When the captures began that are published, by a clock that outlives us.
+    pub(super) stamps: Stamps,
+    /// The server whose replies an earlier instance has saved, until the first connection.
+    pub(super) saved_server: Option<Arc<str>>,
 }
 
 /// What is to be done next.
@@ -97,6 +104,9 @@ impl<U: Upstream> Refresher<U> {
             allocatable_due: now,
             allocatable_connection: 0,
             grace: None,
+            keeper: None,
+            stamps: Stamps::default(),
+            saved_server: None,
         }
     }
 
@@ -109,7 +119,10 @@ impl<U: Upstream> Refresher<U> {
         loop {
             self.note_changes();
             match self.next(Instant::now(), recheck_at) {
-                Next::Fly(urgency) => self.fly(urgency).await,
+                Next::Fly(urgency) => {
+                    self.fly(urgency).await;
+                    self.introduce();
+                }
                 Next::Recheck => {
                     recheck_at = Instant::now() + RECHECK;
                     self.recheck().await;
@@ -190,6 +203,7 @@ impl<U: Upstream> Refresher<U> {
             return self.connection_failed(Step::Connecting, &failure);
         }
         self.went_well(Step::Connecting);
+        self.resume();
         if !self.take_budget(urgency).await {
             return;
         }
@@ -314,7 +328,7 @@ impl<U: Upstream> Refresher<U> {
             () = out_of_patience => Err(Failure::Late(began.elapsed())),
             () = self.replaced() => Err(Failure::Lost("the kubelet's socket was replaced during the call".to_owned())),
         };
-        self.shared.stats.called(index, &reply);
+        self.shared.called(index, &reply);
         tracing::debug!(call = super::CALLS[index], took = ?began.elapsed(), ok = reply.is_ok(), "asked the kubelet");
         reply
     }
@@ -370,6 +384,13 @@ impl<U: Upstream> Refresher<U> {
             // It broke, often because the kubelet went away: the next attempt will tell.
             Failure::Lost(_) if self.upstream.drop_if_replaced() => self.gate.opens = now,
             _ => {}
+        }
+    }
+
+    /// Says once what kind of kubelet this is.
+    fn introduce(&self) {
+        if let Some(answers) = self.shared.kubelets().news() {
+            tracing::info!(answers, "the kubelet");
         }
     }
 

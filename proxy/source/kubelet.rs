@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,6 +15,7 @@ use super::{Call, Failure, Reply, Upstream};
 use crate::causes::with_causes;
 use crate::client::{CallError, ConnectError, Connection, Limits, method};
 use crate::proto::v1::GetPodResourcesRequest;
+use crate::rights::denied_hint;
 
 /// How long a call may take. A kubelet that hangs is asked again then; whoever waits for it has a deadline of their own.
 const CALL_DEADLINE: Duration = Duration::from_secs(10);
@@ -31,6 +33,8 @@ struct State {
     connection: Option<Connection>,
     /// Device and inode of the socket that it was made to.
     dialled: Option<(u64, u64)>,
+    /// What tells its server from others.
+    server: Option<Arc<str>>,
     /// Connections made so far.
     made: u64,
 }
@@ -55,7 +59,7 @@ impl Kubelet {
             return Ok(connection);
         }
         // Looked up before dialling: where the socket is replaced in between, the next look finds a difference.
-        let dialled = identity(&self.socket);
+        let (dialled, before) = (identity(&self.socket), made(&self.socket));
         let connection = Connection::connect(&self.socket, self.limits).await.map_err(|error| unreachable_or_lost(&error))?;
         // Two callers may have dialled at the same time: the first one's connection is as good as ours.
         if let Some(other) = self.open() {
@@ -64,6 +68,8 @@ impl Kubelet {
         let mut state = self.state.borrow_mut();
         state.connection = Some(connection.clone());
         state.dialled = dialled;
+        // Where it was replaced meanwhile, nobody knows which of the two took the connection.
+        state.server = before.filter(|before| made(&self.socket).as_ref() == Some(before));
         state.made += 1;
         Ok((connection, state.made))
     }
@@ -103,6 +109,10 @@ impl Upstream for Kubelet {
         self.state.borrow().made
     }
 
+    fn server(&self) -> Option<Arc<str>> {
+        self.state.borrow().server.clone()
+    }
+
     fn drop_if_replaced(&self) -> bool {
         let mut state = self.state.borrow_mut();
         // A socket that was only unlinked still serves whoever is connected.
@@ -134,16 +144,23 @@ fn identity(socket: &Path) -> Option<(u64, u64)> {
     std::fs::metadata(socket).ok().map(|found| (found.dev(), found.ino()))
 }
 
+/// The socket file with when it was made or given its mode last: its inode's number alone is soon used again.
+fn made(socket: &Path) -> Option<Arc<str>> {
+    let found = std::fs::metadata(socket).ok()?;
+    Some(format!("{}:{}:{}.{:09}", found.dev(), found.ino(), found.ctime(), found.ctime_nsec()).into())
+}
+
 /// Only what says for sure that nobody serves there counts as unreachable: then the last good answer may still be given.
 /// A listener that does not answer may well have changed something.
 fn unreachable_or_lost(error: &ConnectError) -> Failure {
     match error {
         ConnectError::NoSuchFile(_) | ConnectError::Refused(_) => Failure::Unreachable(error.to_string()),
         // Behind these a kubelet may well be at work, and giving devices away.
-        ConnectError::NotASocket(_)
-        | ConnectError::PermissionDenied(_)
-        | ConnectError::TimedOut { .. }
-        | ConnectError::Handshake { .. }
-        | ConnectError::Io { .. } => Failure::Lost(with_causes(error)),
+        ConnectError::PermissionDenied(path) => {
+            Failure::Lost(denied_hint(path).map_or_else(|| error.to_string(), |hint| format!("{error}; {hint}")))
+        }
+        ConnectError::NotASocket(_) | ConnectError::TimedOut { .. } | ConnectError::Handshake { .. } | ConnectError::Io { .. } => {
+            Failure::Lost(with_causes(error))
+        }
     }
 }

@@ -3,6 +3,7 @@
 mod kubelet;
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -74,6 +75,11 @@ pub trait Upstream: Clone + 'static {
 
     /// How many connections have been made so far, by whoever called. Which of them a reply came over, the reply tells.
     fn connections(&self) -> u64;
+
+    /// What tells the server that is connected to from every other that this boot has seen; `None`: nothing does.
+    fn server(&self) -> Option<Arc<str>> {
+        None
+    }
 
     /// Looks whether the socket is another than the one connected to; if so lets the connection go, so that the next call makes a
     /// new one, and says yes.

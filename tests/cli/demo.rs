@@ -29,7 +29,8 @@ impl Demo {
             let line = demo.log.next().unwrap_or_else(|| panic!("the demo has ended:\n{said}")).unwrap();
             let typed = line.split_once("demo: now type: ").or_else(|| line.split_once("demo: or: "));
             demo.next.extend(typed.map(|(_, command)| command.to_owned()));
-            said += &format!("{line}\n");
+            said.push_str(&line);
+            said.push('\n');
         }
         demo
     }

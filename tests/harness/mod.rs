@@ -71,6 +71,7 @@ impl Place {
             ("KUBELET_SOCKET", "kubelet/pod-resources/kubelet.sock"),
             ("LISTEN_SOCKET", "proxy/kubelet.sock"),
             ("ADMIN_SOCKET", "admin/admin.sock"),
+            ("STATE_DIR", "state"),
             ("POD_LOGS_DIR", "logs"),
             ("CGROUP_ROOT", "cgroup"),
         ] {

@@ -31,6 +31,8 @@ impl Proxy {
             .arg("--admin-socket")
             .arg(node.scratch("admin").join("admin.sock"))
             .args(["--admin-address", "127.0.0.1:0"])
+            .arg("--state-dir")
+            .arg(folder.join("state"))
             .args(flags)
             .stdin(Stdio::null())
             .spawn()

@@ -24,6 +24,8 @@ enum What {
 pub(crate) const GO: Means = program("go", "Go");
 pub(crate) const PYTHON: Means = program("python3", "python3, python3-venv (Debian)");
 pub(crate) const NPM: Means = program("npm", "nodejs, npm");
+pub(crate) const JAVAC: Means = program("javac", "default-jdk-headless (Debian)");
+pub(crate) const MAVEN: Means = program("mvn", "maven (Debian)");
 pub(crate) const CARGO_DENY: Means = program("cargo-deny", "cargo-deny (cargo install --locked cargo-deny)");
 pub(crate) const ROOT: Means = Means { what: What::Root, install: "nothing: run it as root" };
 pub(crate) const OPENSSL: Means = program("openssl", "openssl (Debian)");

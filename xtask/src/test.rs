@@ -66,7 +66,7 @@ pub(crate) fn run(Args { only }: &Args) -> ExitCode {
         report.step("eBPF in a virtual machine", &vm::needs(vm::Arch::X86_64), in_vm);
     }
     if wanted(Area::Kubelet) {
-        let needs = [&means::NODE[..], &[means::NPM, means::OPENSSL]].concat();
+        let needs = [&means::NODE[..], &[means::NPM, means::JAVAC, means::MAVEN, means::OPENSSL]].concat();
         report.step("real kubelet, real clients", &needs, real_kubelet);
     }
     report.finish()

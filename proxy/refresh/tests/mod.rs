@@ -1,6 +1,7 @@
 //! The refresher and its handle together, against a kubelet in memory, in virtual time.
 
 mod restart;
+mod saved;
 mod starvation;
 
 use std::future::Future;
@@ -9,11 +10,12 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use prost::Message;
 
-use super::fake::FakeKubelet;
+use super::fake::{FakeKubelet, State};
 use super::*;
 use crate::answer::{Answer, Answers, Ask, Terms};
 use crate::change::Kind;
 use crate::grpc::{Code, Status};
+use crate::keep::Saved;
 use crate::proto::{v1, v1alpha1};
 use crate::source::Failure;
 
@@ -33,6 +35,16 @@ impl Rig {
 
     /// Runs a test with a refresher beside it, the clock paused.
     fn run_with<F: Future<Output = ()>>(set: impl FnOnce(&mut Config), test: impl FnOnce(Rig) -> F) {
+        Self::run_from(set, |_| {}, || None, test);
+    }
+
+    /// The same, with a kubelet like this and with what an earlier instance has saved.
+    fn run_from<F: Future<Output = ()>>(
+        set: impl FnOnce(&mut Config),
+        prepare: impl FnOnce(&mut State),
+        saved: impl FnOnce() -> Option<Saved>,
+        test: impl FnOnce(Rig) -> F,
+    ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         tokio::task::LocalSet::new().block_on(&runtime, async {
             let epoch = Arc::new(Epoch::new(Vec::new()));
@@ -51,8 +63,9 @@ impl Rig {
             kubelet.with(|state| {
                 state.pods = vec![("a", vec!["dev-1"]), ("b", vec![])];
                 state.devices = vec!["dev-1", "dev-2"];
+                prepare(state);
             });
-            let refresher = tokio::task::spawn_local(Refresher::new(channel, kubelet.clone()).run());
+            let refresher = tokio::task::spawn_local(Refresher::new(channel, kubelet.clone()).keeping(None, saved()).run());
             test(Rig { kubelet, handle, epoch }).await;
             refresher.abort();
         });

@@ -11,11 +11,14 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use inotify::{EventStream, Inotify, WatchMask};
-use rustix::fs::{AtFlags, CWD, Gid, Mode, RenameFlags, Uid, chmod, chownat, renameat_with};
+use rustix::fs::{Access, AtFlags, CWD, Gid, Mode, RenameFlags, Uid, accessat, chmod, chownat, renameat_with};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+use rustix::process::geteuid;
 use tokio_stream::StreamExt as _;
 use tracing::warn;
+
+use crate::rights;
 
 mod error;
 mod occupant;
@@ -49,6 +52,8 @@ pub struct SocketConfig {
 #[derive(Debug)]
 pub(super) struct SocketFile {
     config: SocketConfig,
+    /// What was at the path when it was looked who serves it.
+    found: Option<Identity>,
     /// `None`: withdrawn.
     file: Mutex<Option<OwnFile>>,
 }
@@ -83,12 +88,16 @@ pub(super) fn bind_temporarily(config: SocketConfig) -> Result<(OwnedFd, SocketF
     if len > MAX_PATH {
         return Err(SocketError::TooLong { path: path.clone(), len });
     }
-    make_directory(config.directory_and_name()?.0)?;
+    let directory = config.directory_and_name()?.0;
+    make_directory(directory)?;
+    check_directory(directory)?;
+    // Before the look: what comes after it is another file.
+    let found = Identity::at(path);
     if let (Occupant::Living(by), false) = (occupant(path)?, config.replace) {
         return Err(SocketError::InUse { path: path.clone(), by });
     }
     let (socket, file) = config.make()?;
-    Ok((socket, SocketFile { config, file: Mutex::new(Some(file)) }))
+    Ok((socket, SocketFile { config, found, file: Mutex::new(Some(file)) }))
 }
 
 /// The longest queue of connections that the kernel allows.
@@ -137,6 +146,19 @@ fn make_directory(directory: &Path) -> Result<(), SocketError> {
     DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(failed(Step::MakeDirectory, directory))?;
     // The umask may have taken away what clients need to get at the socket.
     chmod(directory, Mode::from_raw_mode(0o755)).map_err(failed(Step::SetMode, directory))
+}
+
+/// Makes sure that the socket can be put in place, and taken away, when rights have been dropped.
+fn check_directory(directory: &Path) -> Result<(), SocketError> {
+    let access = || accessat(CWD, directory, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS);
+    match rights::without_any(access) {
+        Err(Errno::ACCESS) => {
+            let owner = fs::metadata(directory).map_or(0, |found| found.uid());
+            Err(SocketError::DirectoryOwner { directory: directory.to_owned(), owner, ours: geteuid().as_raw() })
+        }
+        // Whatever else it may be, the attempt itself will tell.
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 // === impl SocketConfig ===
@@ -190,8 +212,11 @@ impl SocketFile {
     pub(super) fn publish(&self) -> Result<(), SocketError> {
         let mut file = self.lock();
         let Some(file) = file.as_mut().filter(|file| file.path != self.config.path) else { return Ok(()) };
-        // Once more: it may have been some time since the bind.
-        if let (Occupant::Living(by), false) = (occupant(self.path())?, self.config.replace) {
+        // Once more: it may have been some time since the bind. A dead socket does not come to life, and with the rights that are left
+        // by now one of another owner could not be asked.
+        if Identity::at(self.path()) != self.found
+            && let (Occupant::Living(by), false) = (occupant(self.path())?, self.config.replace)
+        {
             return Err(SocketError::InUse { path: self.path().to_owned(), by });
         }
         fs::rename(&file.path, self.path()).map_err(failed(Step::Publish, self.path()))?;
@@ -294,6 +319,10 @@ fn watch(directory: &Path) -> Option<EventStream<[u8; 4096]>> {
 // === impl Identity ===
 
 impl Identity {
+    fn at(path: &Path) -> Option<Self> {
+        fs::symlink_metadata(path).ok().map(|found| Self::of(&found))
+    }
+
     fn of(found: &Metadata) -> Self {
         Self { device: found.dev(), inode: found.ino() }
     }
