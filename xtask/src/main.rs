@@ -25,7 +25,7 @@ enum Verb {
     Bench(bench::Args),
     #[command(subcommand)]
     Lab(lab::Verb),
-    Vm(vm::Args),
+    Vm(Box<vm::Args>),
 }
 
 fn main() -> ExitCode {
