@@ -27,7 +27,7 @@ enum Verb {
     BuildEbpf(build_ebpf::Args),
     #[command(subcommand)]
     Lab(lab::Verb),
-    Vm(vm::Args),
+    Vm(Box<vm::Args>),
 }
 
 fn main() -> ExitCode {
