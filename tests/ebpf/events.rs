@@ -12,7 +12,7 @@ use crate::node::{MKDIR, Node};
 fn a_record_has_the_kind_the_path_the_id_and_the_hierarchy() {
     let Some(node) = Node::where_attached(&MKDIR) else { return };
     for top in 0..node.tops.len() {
-        let mut events = node.ebpf.events();
+        let mut events = node.listen();
         let pod = node.cgroup(top, "kubepods/pod");
         fs::create_dir(&pod).unwrap();
         let id = fs::metadata(&pod).unwrap().ino();
@@ -32,7 +32,7 @@ fn a_record_has_the_kind_the_path_the_id_and_the_hierarchy() {
 #[test]
 fn a_full_ring_costs_detail_only_and_is_counted() {
     let Some(node) = Node::where_attached(&MKDIR) else { return };
-    let mut events = node.ebpf.events();
+    let mut events = node.listen();
     let pod = node.cgroup(0, "kubepods/pod");
     let rounds = 2_000;
     let seen = (0..rounds).filter(|_| {
@@ -42,7 +42,7 @@ fn a_full_ring_costs_detail_only_and_is_counted() {
     });
     assert_eq!(seen.count(), rounds, "the word needs no ring");
     let lost = node.part("ring/events").unwrap().losses;
-    assert!(lost > 0, "the ring holds some 600 records");
+    assert!(lost > 0, "the ring holds some 450 records");
     node.events(&mut events);
     fs::create_dir(&pod).unwrap();
     let after = node.events(&mut events);

@@ -132,6 +132,34 @@ impl Node {
         self.epoch.now() - before
     }
 
+    /// By how much the epoch moves, exactly: after all that was removed before is really gone, which counts once more.
+    pub(crate) fn exact_bumps(&self, change: impl FnOnce()) -> u64 {
+        self.settle();
+        self.bumps(change)
+    }
+
+    /// Waits until the kernel has let go of every cgroup that was removed. It does so a moment later.
+    pub(crate) fn settle(&self) {
+        let events = |what: &str| {
+            let of = |part: &PartReport| part.state == State::Attached && part.name.ends_with(what);
+            self.ebpf.parts().into_iter().find(of).map_or(0, |part| part.events)
+        };
+        for _ in 0..10_000 {
+            if events("cgroup_release") >= events("cgroup_rmdir") {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        panic!("cgroups that were removed are still there");
+    }
+
+    /// Begins to listen: what was sent before is not heard.
+    pub(crate) fn listen(&self) -> Receiver<Arc<Event>> {
+        self.settle();
+        self.ebpf.woken(&self.epoch);
+        self.ebpf.events()
+    }
+
     /// The events of our cgroups, and of our directories, that were sent so far.
     pub(crate) fn events(&self, from: &mut Receiver<Arc<Event>>) -> Vec<Arc<Event>> {
         self.ebpf.woken(&self.epoch);

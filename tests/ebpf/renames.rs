@@ -32,7 +32,7 @@ fn a_file_put_in_place_is_in_the_epoch_at_once_by_what_it_means() {
 #[test]
 fn a_rename_is_told_by_the_new_name() {
     let Some(node) = Node::where_attached(&RENAME) else { return };
-    let mut events = node.ebpf.events();
+    let mut events = node.listen();
     put(&node, "cpu_manager_state");
     let seen = node.events(&mut events);
     assert!(seen.iter().any(|event| event.kind == Kind::Rename && event.path == "cpu_manager_state"), "{seen:?}");
@@ -44,7 +44,7 @@ fn renames_elsewhere_and_to_temporary_names_count_for_nothing() {
     fs::create_dir(node.kubelet.join("pods")).unwrap();
     assert_eq!(put(&node, "pods/cpu_manager_state"), (0, 0, 0));
     assert_eq!(put(&node, ".hidden"), (0, 0, 0));
-    let refused = node.bumps(|| drop(fs::rename(node.kubelet.join("missing"), node.kubelet.join("there")).unwrap_err()));
+    let refused = node.exact_bumps(|| drop(fs::rename(node.kubelet.join("missing"), node.kubelet.join("there")).unwrap_err()));
     assert_eq!(refused, 0);
 }
 
@@ -54,6 +54,6 @@ fn a_directory_that_is_replaced_is_watched_after_the_next_look() {
     let plugins = node.kubelet.join("device-plugins");
     fs::rename(&plugins, node.kubelet.with_file_name("old")).unwrap();
     fs::create_dir(&plugins).unwrap();
-    assert!(node.bumps(|| node.ebpf.mend(&node.epoch)) >= 1, "what happened meanwhile went unseen");
+    assert!(node.exact_bumps(|| node.ebpf.mend(&node.epoch)) >= 1, "what happened meanwhile went unseen");
     assert_eq!(put(&node, "device-plugins/kubelet_internal_checkpoint"), (1, 1, 0));
 }

@@ -2,8 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use podresources_proxy::change::Source as _;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -44,11 +42,11 @@ fn the_count_of_events_equals_what_was_done() {
 fn other_cgroups_neither_count_nor_wake_anybody() {
     let Some(node) = Node::where_attached(&MKDIR) else { return };
     let wake = node.ebpf.wake().unwrap().expect("programs that are attached can wake");
-    let mut events = node.ebpf.events();
+    let mut events = node.listen();
     for top in 0..node.tops.len() {
         let outside = node.cgroup(top, "kubepods-not/pod");
         fs::create_dir(outside.parent().unwrap()).unwrap();
-        let bumps = node.bumps(|| {
+        let bumps = node.exact_bumps(|| {
             for _ in 0..1_000 {
                 fs::create_dir(&outside).unwrap();
                 fs::remove_dir(&outside).unwrap();
@@ -71,7 +69,7 @@ fn on_a_hybrid_host_only_the_hierarchies_that_tell_of_cpus_count() {
     }
     let ours = memory.join(&node.name);
     fs::create_dir(&ours).unwrap();
-    let bumps = node.bumps(|| {
+    let bumps = node.exact_bumps(|| {
         for path in ["kubepods", "kubepods/pod"] {
             fs::create_dir(ours.join(path)).unwrap();
         }
@@ -89,32 +87,16 @@ fn a_task_that_is_moved_is_told_and_counts_as_no_change() {
     // Of version 2, whose cgroups take tasks as they are made.
     let pod = node.cgroup(node.tops.len() - 1, "kubepods/pod");
     fs::create_dir(&pod).unwrap();
-    let task = Task::new();
-    let mut events = node.ebpf.events();
-    let bumps = node.bumps(|| fs::write(pod.join("cgroup.procs"), task.0.id().to_string()).unwrap());
+    let me = std::process::id();
+    let line = fs::read_to_string("/proc/self/cgroup").unwrap();
+    let home = line.lines().find_map(|line| line.strip_prefix("0::/")).unwrap().to_owned();
+    let mut events = node.listen();
+    let bumps = node.bumps(|| {
+        fs::write(pod.join("cgroup.procs"), me.to_string()).unwrap();
+        fs::write(node.tops[node.tops.len() - 1].join(home).join("cgroup.procs"), me.to_string()).unwrap();
+    });
     assert_eq!(bumps, 0);
     let attached = node.events(&mut events).into_iter().find(|event| event.kind == podresources_proxy::change::ebpf::Kind::Attach);
     let attached = attached.expect("the move is told");
-    assert_eq!((attached.pid, &attached.path), (task.0.id(), &node.path("kubepods/pod")));
-    drop(task);
-}
-
-/// A process that does nothing; gone when dropped.
-struct Task(Child);
-
-impl Task {
-    fn new() -> Self {
-        // `read` of the shell waits on its input, which we hold; works where there is nothing but busybox.
-        let child = Command::new("/bin/sh").args(["-c", "read x"]).stdin(Stdio::piped()).spawn();
-        Self(child.unwrap())
-    }
-}
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        let _gone = self.0.kill();
-        let _status = self.0.wait();
-        // The cgroup is busy until the kernel has let go of the process.
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    assert_eq!((attached.pid, &attached.path), (me, &node.path("kubepods/pod")));
 }
