@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    const PROTOS: [&str; 2] = ["proto/podresources/v1.proto", "proto/podresources/v1alpha1.proto"];
+    const PROTOS: [&str; 3] = ["proto/podresources/v1.proto", "proto/podresources/v1alpha1.proto", "proto/pods/v1alpha1.proto"];
     println!("cargo::rerun-if-changed=proto");
     let mut compiler = protox::Compiler::new(["proto"])?;
     compiler.include_imports(true).open_files(PROTOS)?;

@@ -15,7 +15,7 @@ pub mod v1 {
     tonic::include_proto!("v1");
 }
 
-/// `v1alpha1`, the API of Kubernetes 1.13, still served today.
+/// `v1alpha1`, the API of Kubernetes 1.13, still served today; also the Pods API, whose package has the same name.
 pub mod v1alpha1 {
     tonic::include_proto!("v1alpha1");
 }

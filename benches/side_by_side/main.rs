@@ -70,7 +70,7 @@ async fn compare(pods: usize, rounds: usize) -> Result<(), Box<dyn Error>> {
             command.arg("--serve-echo").arg(socket("echo")).arg((list.len() + load::REPLY_EXTRA).to_string());
         })?,
         Server::product("podresources-proxy", &socket("proxy"), |command| {
-            command.args(["run", "--admin-address", "off", "--admin-socket", "off", "--log-level", "error"]);
+            command.args(["run", "--admin-address", "off", "--admin-socket", "off", "--state-dir", "off", "--log-level", "error"]);
             command.arg("--kubelet-socket").arg(socket("kubelet"));
             command.arg("--kubelet-dir").arg(at("kubelet")).arg("--listen-socket").arg(socket("proxy"));
         })?,

@@ -28,10 +28,14 @@ pub struct Status {
     pub change_sources: Vec<ChangeSource>,
     /// What is served; `None` before the first capture.
     pub snapshot: Option<Snapshot>,
+    /// What survives a restart.
+    pub saved: Saved,
     /// What we ask of the source.
     pub upstream: Upstream,
     /// Who asks us.
     pub clients: Clients,
+    /// What they may have.
+    pub rules: Rules,
     /// What this process may do.
     pub rights: Rights,
     /// Whether we are ready, and what is missing.
@@ -50,6 +54,8 @@ pub struct Source {
     pub reachable: bool,
     /// Since when `reachable` is as it is.
     pub since: Option<Timestamp>,
+    /// The methods that the kubelet has answered since it started, and the versions that answer so.
+    pub answers: Option<String>,
     /// The last call that failed, whether or not a later one worked.
     pub last_error: Option<String>,
 }
@@ -72,12 +78,30 @@ pub struct Freshness {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ChangeSource {
-    /// Which one: `inotify`, `timer`.
+    /// Which one: `ebpf`, `fanotify`, `kubepods`, `kubelet-dirs`, `pods-api` or `timer`.
     pub name: String,
     /// `active`, `degraded`, `refused` or `off`.
     pub state: String,
     /// What it watches, or why it does not.
     pub detail: String,
+    /// Piece by piece.
+    pub parts: Vec<ChangePart>,
+}
+
+/// A program, a mark, a directory, a stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ChangePart {
+    /// Which one.
+    pub name: String,
+    /// `attached`, `refused`, `absent` or `lost`.
+    pub state: String,
+    /// Why it is not attached, and what to grant.
+    pub reason: Option<String>,
+    /// Events that counted.
+    pub events: u64,
+    /// How often it was lost.
+    pub losses: u64,
 }
 
 /// What is served.
@@ -96,6 +120,22 @@ pub struct Snapshot {
     pub captured_at: Option<Timestamp>,
     /// Pods (`namespace/name`) and devices that a restarted kubelet has not named again yet.
     pub kept_after_restart: Vec<String>,
+    /// An earlier instance captured and saved it; the kubelet has not answered this one yet.
+    pub saved_earlier: bool,
+}
+
+/// What survives a restart.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Saved {
+    /// The state directory; `None`: nothing is kept.
+    pub dir: Option<String>,
+    /// When the snapshot, or its age, was written last.
+    pub last_written: Option<Timestamp>,
+    /// What keeps it from being written now.
+    pub last_error: Option<String>,
+    /// Why what an earlier instance left was not used.
+    pub not_used: Option<String>,
 }
 
 /// What we ask of the source.
@@ -128,6 +168,66 @@ pub struct Clients {
     pub refused: u64,
     /// Requests answered so far, by method.
     pub requests: BTreeMap<String, u64>,
+    /// `enforce`, `observe` or `off`.
+    pub admission: String,
+    /// What each may have, unless a rule says otherwise.
+    pub limits: String,
+    /// Clients that are connected, or cannot be forgotten yet.
+    pub known: u64,
+    /// Calls and connections over a limit, by which; where limits hold, they were refused.
+    pub over_limit: BTreeMap<String, u64>,
+    /// The clients that were refused most, then those that called most; `/clients` has more of them.
+    pub top: Vec<Client>,
+}
+
+/// One client, as in `/clients`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Client {
+    /// `pod:<uid>`, `unit:<name>`, `uid:<number>` or `departed`.
+    pub client: String,
+    /// `namespace/name`, where it is known.
+    pub pod: Option<String>,
+    /// The user that connected first.
+    pub uid: u32,
+    /// The process that connected first, where it can be seen.
+    pub pid: Option<u32>,
+    /// Its class, where the configuration file has one that takes it.
+    pub class: Option<String>,
+    /// What it may have.
+    pub limits: String,
+    /// Connections open now.
+    pub connections: u64,
+    /// Calls in flight now.
+    pub in_flight: u64,
+    /// Calls that have ended, refused ones included.
+    pub calls: u64,
+    /// Calls that it may make at once now.
+    pub tokens: u64,
+    /// Bytes of replies that wait until it reads them.
+    pub waiting_bytes: u64,
+    /// Calls and connections over a limit, by which.
+    pub over_limit: BTreeMap<String, u64>,
+    /// It is left unread now, because it went on although it was refused.
+    pub paused: bool,
+    /// How often it was.
+    pub pauses: u64,
+}
+
+/// What clients may have, as the configuration file has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Rules {
+    /// The file that is watched for other rules.
+    pub file: Option<String>,
+    /// The classes' names, in their order.
+    pub classes: Vec<String>,
+    /// How often other rules were taken while we run.
+    pub taken: u64,
+    /// How often they were wrong, and refused.
+    pub refused: u64,
+    /// What is wrong with the file now; older rules are in force.
+    pub error: Option<String>,
 }
 
 /// What this process may do.
@@ -138,6 +238,12 @@ pub struct Rights {
     pub uid: u32,
     /// Effective capabilities, as `CAP_…`.
     pub capabilities: Vec<String>,
+    /// Those that were dropped at the start.
+    pub dropped: Vec<String>,
+    /// Those that change sources would need, and that the process was not given.
+    pub missing: Vec<String>,
+    /// Whether no program that it might execute could have more.
+    pub no_new_privs: bool,
 }
 
 /// Whether we are ready, and what is missing.
@@ -175,7 +281,8 @@ impl Rights {
         let effective = rustix::thread::capabilities(None).map(|sets| sets.effective);
         let capabilities =
             effective.iter().flat_map(rustix::thread::CapabilitySet::iter_names).map(|(name, _)| format!("CAP_{name}")).collect();
-        Self { uid: rustix::process::geteuid().as_raw(), capabilities }
+        let no_new_privs = rustix::thread::no_new_privs().unwrap_or_default();
+        Self { uid: rustix::process::geteuid().as_raw(), capabilities, no_new_privs, ..Self::default() }
     }
 }
 

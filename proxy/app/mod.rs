@@ -1,26 +1,42 @@
 //! Puts the parts together: binds early, serves later, drains on a signal.
 
+mod clients;
 mod metrics;
 mod refreshing;
+mod reload;
 mod report;
+mod sources;
 mod watching;
 
 use std::io;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+pub use self::reload::{Load, Reload, Rulebook};
 use crate::change::{Epoch, Layout, Sources, Watched};
 use crate::config::ChangeSource;
+use crate::peer::Resolver;
 use crate::refresh::{self, Handle};
-use crate::{admin, serve};
+use crate::rights::{self, Rights, RightsError};
+use crate::{admin, admission, keep, serve};
 
 /// The thread that refreshes has to show itself this often: its longest work without an await is building a snapshot.
 const REFRESHER_BEAT: Duration = Duration::from_secs(5);
+
+/// How often clients that have gone are looked at.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// What readiness says once a client has come that we cannot see.
+const NO_HOST_PID: &str = "some clients run in pid namespaces that this process does not see: they are told apart by user alone, and \
+    pods of one user share its limits; give the proxy's pod hostPID: true";
 
 /// All that a running proxy goes by, as sub-configs of its parts.
 #[derive(Clone, Debug)]
@@ -33,8 +49,16 @@ pub struct Config {
     pub max_reply: usize,
     /// When the kubelet is asked.
     pub refresh: refresh::Config,
+    /// What survives a restart.
+    pub keep: keep::Config,
     /// The socket that clients call.
     pub serve: serve::Config,
+    /// What each of them may have.
+    pub admission: admission::Config,
+    /// Classes of clients, in their order.
+    pub classes: Vec<crate::config::Class>,
+    /// Where limits and classes are read anew; `None`: never.
+    pub reload: Option<Reload>,
     /// Health, metrics, status.
     pub admin: admin::Config,
     /// The configuration as text, for the admin socket.
@@ -50,6 +74,12 @@ pub enum Error {
     /// The socket that clients call.
     #[error(transparent)]
     Socket(#[from] serve::SocketError),
+    /// The state directory.
+    #[error(transparent)]
+    State(#[from] keep::DirError),
+    /// Capabilities.
+    #[error(transparent)]
+    Rights(#[from] RightsError),
     /// Serving threads.
     #[error(transparent)]
     Start(#[from] serve::StartError),
@@ -76,38 +106,48 @@ pub struct App {
     epoch: Arc<Epoch>,
     handle: Handle,
     channel: refresh::Channel,
-}
-
-/// Runs from binding to the end of the last call. `Ok`: it was asked to stop, or another instance has taken over.
-pub async fn run(config: Config, log_level: admin::LogLevel) -> Result<(), Error> {
-    config.build()?.run(log_level).await
+    keep: keep::Keep,
+    rights: Rights,
 }
 
 // === impl Config ===
 
 impl Config {
-    /// Takes sockets and addresses, so that whatever is wrong with them ends the program at once.
+    /// Takes sockets and addresses, so that whatever is wrong with them ends the program at once, and then drops all rights that
+    /// nothing needs any more. No other thread may have been started.
     pub fn build(self) -> Result<App, Error> {
         raise_descriptor_limit();
         let admin = self.admin.bind()?;
         let socket = serve::Server::bind(self.serve.clone())?;
+        let keep = self.keep.open()?;
         let watched = Watched { kubelet: self.kubelet.clone(), cgroup_root: self.refresh.kubepods.cgroup_root.clone() };
         let sources = Sources::open(&self.change_sources, &watched);
         let epoch = sources.epoch();
         let (handle, channel) = refresh::channel(self.refresh.clone(), epoch.clone());
-        Ok(App { config: self, admin, socket, sources, epoch, handle, channel })
+        if let Some(group) = self.serve.socket.group
+            && let Err(error) = rights::join_group(group)
+        {
+            // So far it has been given to that group. Should somebody remove it, it cannot be made anew.
+            tracing::debug!(%error, group, "cannot become a member of the socket's group");
+        }
+        let rights = rights::keep(sources.needs())?;
+        rights_told(&rights);
+        Ok(App { config: self, admin, socket, sources, epoch, handle, channel, keep, rights })
     }
 }
 
 // === impl App ===
 
 impl App {
-    /// Serves until SIGTERM, SIGINT or a takeover; then drains.
-    pub async fn run(self, log_level: admin::LogLevel) -> Result<(), Error> {
+    /// Serves until SIGTERM, SIGINT or a takeover; then drains. `Ok`: it was asked to stop, or another instance has taken over. `at_work`
+    /// is called once, when there is something to serve, with the admin server's address.
+    pub async fn run(self, log_level: admin::LogLevel, at_work: impl FnOnce(Option<SocketAddr>)) -> Result<(), Error> {
         let signals = |kind| signal(kind).map_err(|source| Error::Part { part: "signal handling", source });
         let (mut terminate, mut interrupt) = (signals(SignalKind::terminate())?, signals(SignalKind::interrupt())?);
+        let mut hangups = signals(SignalKind::hangup())?;
         let replace = self.config.serve.socket.replace;
         let grace = self.config.serve.serving.limits.grace;
+        let max_stale = self.config.refresh.max_stale;
         let stop = CancellationToken::new();
         // After the last call: some of those in flight wait for a capture.
         let refreshing_stop = CancellationToken::new();
@@ -117,17 +157,42 @@ impl App {
         let first_capture = readiness.latch("first capture");
         let published = readiness.latch("socket in place");
         let heartbeats = admin::Heartbeats::new(tokio::time::Instant::now());
+        let keep_report = self.keep.report.clone();
         let mut refreshing = refreshing::start(
             &self.config,
             self.channel,
+            &self.sources,
+            self.keep,
             heartbeats.promise("refresher", REFRESHER_BEAT, tokio::time::Instant::now()),
             refreshing_stop.clone(),
         )
         .map_err(|source| Error::Part { part: "the refresher's thread", source })?;
-        let watching = watching::start(self.sources.clone(), self.epoch)
+        let watching_beat = heartbeats.promise("changes", watching::BEAT, tokio::time::Instant::now());
+        let watching = watching::start(self.sources.clone(), self.epoch, watching_beat)
             .map_err(|source| Error::Part { part: "the thread that watches for changes", source })?;
-        let mut serving = self.socket.serve(self.handle.clone(), stop.clone())?;
-        let reporter = report::Reporter::new(&self.config, self.handle.clone(), self.sources, serving.stats(), readiness.clone());
+        sources::announce(&self.sources, &readiness);
+        let table = admission::Table::new(self.config.admission.clone());
+        let rulebook = Rulebook { limits: self.config.admission.limits.clone(), classes: self.config.classes.clone() };
+        let rules = reload::InForce::new(rulebook, self.config.reload.as_ref().map(|reload| reload.file.clone()), &table);
+        let resolver = Resolver::new(self.config.refresh.kubepods.clone());
+        let resolver = Arc::new(resolver.map_err(|source| Error::Part { part: "the thread that looks up pods' names", source })?);
+        let socket = match self.config.admission.mode {
+            admission::Mode::Off => self.socket,
+            admission::Mode::Enforce | admission::Mode::Observe => {
+                self.socket.behind(door(table.clone(), resolver.clone(), readiness.clone()))
+            }
+        };
+        let mut serving = socket.serve(self.handle.clone(), stop.clone())?;
+        let clients = clients::Clientele { serving: serving.stats(), table: table.clone(), rules: rules.clone(), resolver };
+        let reporter = report::Reporter::new(
+            &self.config,
+            self.handle.clone(),
+            self.sources,
+            clients,
+            readiness.clone(),
+            keep_report,
+            self.rights,
+        );
         let address = self.admin.local_addr();
         let admin = self
             .admin
@@ -139,21 +204,31 @@ impl App {
         let work = async {
             // In place of a living one only once it can be answered from; else at once, so that clients find it and wait there.
             if replace {
-                report::until_first_capture(&handle, &first_capture).await;
+                report::until_first_capture(&handle, &first_capture, max_stale).await;
             }
             serving.publish()?;
             published.open();
             tracing::info!(socket = %self.config.serve.socket.path.display(), "serving v1 and v1alpha1 PodResourcesLister");
-            report::until_first_capture(&handle, &first_capture).await;
-            first_capture.open();
-            report::first_capture(&handle);
-            serving.taken_over().await;
+            let first = async {
+                report::until_first_capture(&handle, &first_capture, max_stale).await;
+                first_capture.open();
+                report::first_capture(&handle);
+                at_work(address);
+                std::future::pending::<()>().await;
+            };
+            // Another instance may come at any time, and the socket's file be removed.
+            tokio::select! {
+                () = serving.taken_over() => {}
+                () = first => {}
+            }
             Ok::<_, Error>("another instance has taken the socket over")
         };
         let ended = tokio::select! {
             _ = terminate.recv() => Ok("SIGTERM"),
             _ = interrupt.recv() => Ok("SIGINT"),
             done = work => done,
+            () = sweep(&table) => Ok("never"),
+            never = reload::keep(&rules, self.config.reload.as_ref(), &table, &mut hangups) => match never {},
             () = refreshing.ended() => Err(Error::RefresherEnded),
         };
         match &ended {
@@ -173,6 +248,40 @@ impl App {
     }
 }
 
+/// How clients come in: by what the kernel says of them.
+fn door(table: Arc<admission::Table>, resolver: Arc<Resolver>, readiness: admin::Readiness) -> serve::Door {
+    let told = AtomicBool::new(false);
+    let identify = move |socket: BorrowedFd<'_>| {
+        let peer = resolver.resolve(socket);
+        if peer.pid.is_none() && resolver.sight().needs_host_pid() && !told.swap(true, Relaxed) {
+            readiness.note(NO_HOST_PID);
+            tracing::warn!("{NO_HOST_PID}");
+        }
+        peer
+    };
+    serve::Door { table, identify: Arc::new(identify) }
+}
+
+/// Forgets the clients that have gone, also where nobody comes any more.
+async fn sweep(table: &admission::Table) {
+    let mut tick = tokio::time::interval(SWEEP_EVERY);
+    loop {
+        table.sweep(tick.tick().await);
+    }
+}
+
+/// Says once what this process may still do.
+fn rights_told(rights: &Rights) {
+    tracing::info!(uid = rustix::process::geteuid().as_raw(), %rights, no_new_privs = true, "rights");
+    if rights.other_threads() > 0 {
+        let threads = rights.other_threads();
+        tracing::error!(
+            threads,
+            "something else has started threads in this process (LD_PRELOAD?); they have the rights that they had"
+        );
+    }
+}
+
 /// Each connection takes a descriptor, and the usual soft limit of 1,024 is there for `select(2)`, which nothing here uses.
 fn raise_descriptor_limit() {
     let mut limit = getrlimit(Resource::Nofile);
@@ -184,7 +293,7 @@ fn raise_descriptor_limit() {
 
 impl Config {
     /// Says once what matters.
-    fn announce(&self, admin: Option<std::net::SocketAddr>) {
+    fn announce(&self, admin: Option<SocketAddr>) {
         let admin = admin.map_or_else(|| "off".to_owned(), |address| address.to_string());
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),

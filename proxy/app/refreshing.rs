@@ -9,6 +9,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Config, REFRESHER_BEAT};
 use crate::admin::Heartbeat;
+use crate::change::Sources;
+use crate::keep::{Keep, Writer};
 use crate::refresh::{Channel, Refresher};
 use crate::source::Kubelet;
 
@@ -19,7 +21,15 @@ pub(super) struct Refreshing {
     ended: oneshot::Receiver<()>,
 }
 
-pub(super) fn start(config: &Config, channel: Channel, heartbeat: Heartbeat, stop: CancellationToken) -> io::Result<Refreshing> {
+pub(super) fn start(
+    config: &Config,
+    channel: Channel,
+    sources: &Sources,
+    keep: Keep,
+    heartbeat: Heartbeat,
+    stop: CancellationToken,
+) -> io::Result<Refreshing> {
+    let settled = sources.settled();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (socket, max_reply) = (config.kubelet.socket.clone(), config.max_reply);
     // Dropped when the thread ends, however it does.
@@ -27,14 +37,25 @@ pub(super) fn start(config: &Config, channel: Channel, heartbeat: Heartbeat, sto
     let thread = std::thread::Builder::new().name("refresh".to_owned()).spawn(move || {
         let _alive: oneshot::Sender<()> = alive;
         LocalSet::new().block_on(&runtime, async {
-            let refresher = Refresher::new(channel, Kubelet::new(socket, max_reply));
+            let Keep { keeper, saved, mut writer, .. } = keep;
+            let refresher = Refresher::new(channel, Kubelet::new(socket, max_reply)).keeping(keeper, saved).with_settled(settled);
             let work = async {
-                tokio::join!(refresher.run(), heartbeat.beat(REFRESHER_BEAT / 5));
+                tokio::join!(refresher.run(), heartbeat.beat(REFRESHER_BEAT / 5), write(writer.as_mut()));
             };
             let _stopped = stop.run_until_cancelled(work).await;
+            if let Some(writer) = &mut writer {
+                writer.flush();
+            }
         });
     })?;
     Ok(Refreshing { thread, ended })
+}
+
+/// Saves what is published, where something is kept.
+async fn write(writer: Option<&mut Writer>) {
+    if let Some(writer) = writer {
+        writer.run().await;
+    }
 }
 
 // === impl Refreshing ===

@@ -5,13 +5,14 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, timeout};
 
-use super::{Config, metrics};
-use crate::admin::status::{ChangeSource, Clients, Freshness, Rights, Snapshot, Source, Status, Timestamp, Upstream};
+use super::clients::{Admission, Clientele};
+use super::{Config, metrics, sources};
+use crate::admin::status::{Freshness, Rights, Saved, Snapshot, Source, Status, Timestamp, Upstream};
 use crate::admin::{Heartbeats, Latch, LogLevel, Metrics, Parts, Readiness};
-use crate::change::{Sources, State};
-use crate::grpc::Code;
+use crate::change::Sources;
+use crate::keep;
 use crate::refresh::{CALLS, Handle, Reach};
-use crate::serve::{self, Method};
+use crate::rights;
 
 /// Has a view of everything, and changes nothing.
 #[derive(Clone, Debug)]
@@ -19,29 +20,45 @@ pub(super) struct Reporter {
     config: Arc<Config>,
     handle: Handle,
     sources: Sources,
-    serving: Arc<serve::Stats>,
+    clients: Clientele,
     readiness: Readiness,
+    keep: Arc<keep::Report>,
+    rights: rights::Rights,
     started: Instant,
 }
 
 // === impl Reporter ===
 
 impl Reporter {
-    pub(super) fn new(config: &Config, handle: Handle, sources: Sources, serving: Arc<serve::Stats>, readiness: Readiness) -> Self {
-        Self { config: Arc::new(config.clone()), handle, sources, serving, readiness, started: Instant::now() }
+    pub(super) fn new(
+        config: &Config,
+        handle: Handle,
+        sources: Sources,
+        clients: Clientele,
+        readiness: Readiness,
+        keep: Arc<keep::Report>,
+        rights: rights::Rights,
+    ) -> Self {
+        Self { config: Arc::new(config.clone()), handle, sources, clients, readiness, keep, rights, started: Instant::now() }
     }
 
     pub(super) fn parts(self, heartbeats: Heartbeats, log_level: LogLevel) -> Parts {
         let mut metrics = Metrics::new();
-        metrics.register(Box::new(metrics::Serving(self.serving.clone())));
+        metrics.register(Box::new(metrics::Serving(self.clients.serving.clone())));
+        metrics.register(Box::new(Admission(self.clients.table.clone())));
         metrics.register(Box::new(metrics::Refreshing(self.handle.clone())));
-        let (readiness, shown) = (self.readiness.clone(), self.config.shown.clone());
+        metrics.register(Box::new(sources::Changes(self.sources.clone())));
+        metrics.register(Box::new(metrics::Keeping(self.keep.clone())));
+        metrics.register(Box::new(metrics::Peers(self.clients.resolver.clone())));
+        metrics.register(Box::new(metrics::Rules(self.clients.rules.clone())));
+        let (readiness, shown, clients) = (self.readiness.clone(), self.config.shown.clone(), self.clients.clone());
         Parts {
             readiness,
             heartbeats,
             metrics,
             log_level,
             status: Box::new(move || self.status()),
+            clients: Box::new(move || clients.all()),
             config: Box::new(move || shown.clone()),
         }
     }
@@ -65,6 +82,7 @@ impl Reporter {
                 socket: self.config.kubelet.socket.display().to_string(),
                 reachable: matches!(view.reach, Reach::Up),
                 since,
+                answers: self.handle.kubelet_answers(),
                 last_error: self.handle.last_error(),
             },
             freshness: Freshness {
@@ -73,7 +91,7 @@ impl Reporter {
                 age_s: list.map(|part| now.saturating_duration_since(part.begun).as_secs_f64()),
                 stale,
             },
-            change_sources: self.change_sources(),
+            change_sources: sources::status(&self.sources, &humantime::format_duration(self.config.refresh.interval).to_string()),
             snapshot: list.map(|part| Snapshot {
                 pods: part.content.len() as u64,
                 list_bytes: part.content.message().len() as u64,
@@ -85,24 +103,25 @@ impl Reporter {
                 digest: format!("{:032x}", part.content.digest()),
                 captured_at: Some(at(part.begun, now)),
                 kept_after_restart: self.handle.kept(),
+                saved_earlier: part.is_saved(),
             }),
+            saved: self.saved(),
             upstream: self.upstream(),
-            clients: self.clients(),
-            rights: Rights::current(),
+            clients: self.clients.summary(),
+            rules: self.clients.rules(),
+            rights: Rights { dropped: self.rights.dropped(), missing: self.rights.missing(), ..Rights::current() },
             readiness: self.readiness.report(),
         }
     }
 
-    fn change_sources(&self) -> Vec<ChangeSource> {
-        let interval = humantime::format_duration(self.config.refresh.interval);
-        let timer = ChangeSource { name: "timer".to_owned(), state: "active".to_owned(), detail: format!("every {interval}") };
-        let others = self.sources.report().into_iter().map(|report| {
-            let attached = report.parts.iter().filter(|part| part.state == State::Attached).count();
-            let state = if attached == report.parts.len() { "active" } else { "degraded" };
-            let parts: Vec<String> = report.parts.iter().map(|part| format!("{} {}", part.name, part.state)).collect();
-            ChangeSource { name: report.name.to_owned(), state: state.to_owned(), detail: parts.join("; ") }
-        });
-        others.chain([timer]).collect()
+    fn saved(&self) -> Saved {
+        let told = self.keep.told();
+        Saved {
+            dir: self.keep.dir().map(|dir| dir.display().to_string()),
+            last_written: told.last_written.map(Timestamp),
+            last_error: told.error,
+            not_used: told.not_used,
+        }
     }
 
     fn upstream(&self) -> Upstream {
@@ -120,27 +139,25 @@ impl Reporter {
             waiting: self.handle.waiting() as u64,
         }
     }
-
-    fn clients(&self) -> Clients {
-        let stats = &self.serving;
-        let of = |method: Option<Method>| (0..=16).map(|code| stats.calls(method, Code::from_i32(code))).sum::<u64>();
-        let methods =
-            Method::ALL.into_iter().map(|method| (format!("{}/{}", method.api_version(), method.name()), of(Some(method))));
-        Clients {
-            connections: stats.connections_open(),
-            accepted: stats.connections_accepted(),
-            refused: stats.connections_over_limit() + stats.connections_out_of_descriptors(),
-            requests: methods.chain([("other".to_owned(), of(None))]).collect(),
-        }
-    }
 }
 
 /// Waits for something to serve; meanwhile readiness says what keeps it from coming.
-pub(super) async fn until_first_capture(handle: &Handle, latch: &Latch) {
+pub(super) async fn until_first_capture(handle: &Handle, latch: &Latch, max_stale: Duration) {
     const LOOK: Duration = Duration::from_millis(100);
     loop {
         let error = handle.last_error().map(|error| format!(": {error}")).unwrap_or_default();
-        latch.because(format!("the kubelet has not answered a first List yet{error}"));
+        let view = handle.view();
+        let meanwhile = view.list.as_ref().filter(|list| list.is_saved()).map(|list| {
+            let age = list.begun.elapsed();
+            let too_old = age > max_stale;
+            let age = humantime::format_duration(Duration::from_secs(age.as_secs()));
+            match view.reach {
+                _ if too_old => format!("; what an earlier instance saved is too old to be given, {age}"),
+                Reach::Down { .. } => format!("; answers come from a snapshot that an earlier instance saved, {age} old"),
+                Reach::Up | Reach::Untried => format!("; a snapshot that an earlier instance saved is there, {age} old"),
+            }
+        });
+        latch.because(format!("the kubelet has not answered a first List yet{error}{}", meanwhile.unwrap_or_default()));
         if timeout(LOOK, handle.first_capture()).await.is_ok() {
             return;
         }

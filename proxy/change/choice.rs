@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::fanotify::Fanotify;
 use super::inotify::{Inotify, KubeletDirs, KubepodsDirs, KubepodsReader, Layout, Reader, WatchError};
 use super::plain::Plain;
+use super::pods_api::PodsApi;
 use super::source::{Source, State};
 use super::sources::Sources;
 use crate::config::ChangeSource as Choice;
@@ -67,15 +69,21 @@ impl Inotifies {
 
 fn open(choice: Choice, watched: &Watched, inotify: &Inotifies) -> Arc<dyn Source> {
     match choice {
+        #[cfg(feature = "ebpf")]
+        Choice::Ebpf => Arc::new(super::ebpf::Ebpf::attach(watched.clone(), &super::ebpf::KernelFiles::default())),
+        #[cfg(not(feature = "ebpf"))]
         Choice::Ebpf => absent(choice, "this build has no eBPF programs"),
-        Choice::Fanotify => absent(choice, "not yet"),
+        Choice::Fanotify => match Fanotify::mark(watched.cgroup_root.clone()) {
+            Ok(fanotify) => Arc::new(fanotify),
+            Err(state) => Arc::new(Plain::new(choice.name(), "marks", state)),
+        },
         Choice::Kubepods => {
             inotify.with(choice, |instance| Arc::new(KubepodsDirs::watch(watched.cgroup_root.clone(), instance, inotify.kubepods)))
         }
         Choice::KubeletDirs => {
             inotify.with(choice, |instance| Arc::new(KubeletDirs::watch(&watched.kubelet, instance, inotify.kubelet)))
         }
-        Choice::PodsApi => absent(choice, "not yet"),
+        Choice::PodsApi => Arc::new(PodsApi::new(&watched.kubelet.root_dir)),
         Choice::Timer => Arc::new(Plain::timer()),
     }
 }

@@ -7,16 +7,20 @@ mod choice;
 #[cfg(feature = "ebpf")]
 pub mod ebpf;
 mod epoch;
+mod fanotify;
 mod gap;
 mod inotify;
 mod plain;
+mod pods_api;
 mod source;
 mod sources;
+mod wait;
 mod word;
 
 pub use choice::Watched;
 pub use epoch::{Epoch, Kind, Queue, TooManyWords};
 pub use inotify::{Inotify, KubeletDirs, KubepodsDirs, Layout, WatchError};
+pub use pods_api::Settled;
 pub use source::{PartReport, Sees, Source, State};
 pub use sources::{Report, Sources};
 pub use word::Words;

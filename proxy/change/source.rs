@@ -5,7 +5,11 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use tokio::sync::watch;
+
 use super::epoch::{Epoch, Queue};
+use super::pods_api::Settled;
+use crate::rights::Needed;
 
 /// One way of learning that something changed.
 ///
@@ -30,27 +34,35 @@ pub trait Source: Send + Sync {
         None
     }
 
+    /// The rights that attaching anew takes: they are kept, all others are dropped before any thread starts. What it has now counts, and
+    /// what it may yet want: there is no way back.
+    fn needs(&self) -> Needed {
+        Needed::NOTHING
+    }
+
     /// A descriptor that is readable when [`Source::woken`] should be called.
     fn wake(&self) -> io::Result<Option<OwnedFd>> {
         Ok(None)
     }
 
     /// Called once, when the epoch exists: words are handed over here, see [`Epoch::add_words`].
-    fn begin(&self, epoch: &Arc<Epoch>) {
-        let _later = epoch;
-    }
+    fn begin(&self, _epoch: &Arc<Epoch>) {}
 
     /// The descriptor is readable. The queue has been asked already; what else there is to read must be read, or it stays readable.
-    fn woken(&self, epoch: &Epoch) {
-        let _later = epoch;
-    }
+    fn woken(&self, _epoch: &Epoch) {}
 
     /// Looks for what is lost, every few seconds and at once where the source asked for it by waking; puts it back, and bumps once
     /// when it did.
     fn mend(&self, epoch: &Epoch);
+
+    /// Whether the kubelet has said that it knows all its pods, where this source can tell; `None` inside while it has not.
+    fn settled(&self) -> Option<watch::Receiver<Option<Settled>>> {
+        None
+    }
 }
 
-/// A piece of a source, for log line, metric, readiness and status.
+/// A piece of a source, for log line, metric, readiness and status. A source that counts its pieces together has the counts at the
+/// first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartReport {
     /// A program, a mark, a directory; unique within its source.

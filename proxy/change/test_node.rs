@@ -3,14 +3,19 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tempfile::TempDir;
 
 /// A pod's.
 pub(super) const UID: &str = "01234567-89ab-cdef-0123-456789abcdef";
 
+/// Tests with cgroups run one at a time: a mark on a file system sees them all.
+static ALONE: Mutex<()> = Mutex::new(());
+
 /// A directory in a real cgroup hierarchy, which stands for the whole hierarchy below a mount of our own. Removed at the end.
 pub(super) struct Cgroups {
+    _alone: MutexGuard<'static, ()>,
     mount: TempDir,
     top: PathBuf,
 }
@@ -21,6 +26,7 @@ impl Cgroups {
     /// `None` where no cgroups can be made; in CI that is a failure.
     pub(super) fn new(name: &str) -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let name = format!("podresources-proxy-{name}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let hierarchies = [("cpuset", "/sys/fs/cgroup/cpuset"), ("unified", "/sys/fs/cgroup")];
         let (hierarchy, top) = hierarchies
@@ -38,7 +44,7 @@ impl Cgroups {
         give_cpus(&top);
         let mount = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(&top, mount.path().join(hierarchy)).unwrap();
-        Some(Self { mount, top })
+        Some(Self { _alone: alone, mount, top })
     }
 
     /// What takes the place of `/sys/fs/cgroup`.
@@ -73,9 +79,9 @@ impl Cgroups {
 
     /// Makes a pod and a container, writes its cpuset twice, removes both, again and again, and looks after each step at once. Says
     /// which steps were missed.
-    pub(super) fn race(&self, rounds: usize, look: impl Fn() -> u64) -> Vec<String> {
+    pub(super) fn race(&self, look: impl Fn() -> u64) -> Vec<String> {
         let (pod, container) = (format!("kubepods/pod{UID}"), format!("kubepods/pod{UID}/c1"));
-        let subtree = |path: &str| _ = fs::write(self.top.join(path).join("cgroup.subtree_control"), "+cpuset");
+        let subtree = |path: &str| drop(fs::write(self.top.join(path).join("cgroup.subtree_control"), "+cpuset"));
         subtree("kubepods");
         let steps: [(&str, &dyn Fn()); 7] = [
             ("pod made", &|| fs::create_dir(self.top.join(&pod)).unwrap()),
@@ -90,7 +96,7 @@ impl Cgroups {
             ("pod removed", &|| self.remove(&pod)),
         ];
         let mut missed = Vec::new();
-        for round in 0..rounds {
+        for round in 0..rounds() {
             for (step, change) in &steps {
                 let before = look();
                 change();
@@ -107,6 +113,11 @@ impl Drop for Cgroups {
     fn drop(&mut self) {
         remove_all(&self.top);
     }
+}
+
+/// A CI run's thousand; more where somebody asks for it.
+fn rounds() -> usize {
+    std::env::var("RACE_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(1_000)
 }
 
 /// In v1 a cpuset has nothing at first, and its children may have no more.

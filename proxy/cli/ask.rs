@@ -1,5 +1,6 @@
 //! Asking a podresources socket: the flags that all client verbs share, and the connection.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -26,6 +27,9 @@ pub(super) struct Ask {
     #[arg(long, value_name = "TIME", default_value = "10s", env = "PODRESOURCES_PROXY_TIMEOUT", hide_env_values = true,
         value_parser = timeout)]
     pub(super) timeout: Duration,
+    /// Where the kernel of the asked node tells which CPU is on which NUMA node
+    #[arg(long, value_name = "DIR", default_value = "/sys", env = "PODRESOURCES_PROXY_SYSFS", hide_env_values = true)]
+    pub(super) sysfs: PathBuf,
     /// How to print the answer
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(super) output: Output,
@@ -76,14 +80,16 @@ impl Ask {
         }
         Ok(connection)
     }
+}
 
-    /// Says so where the answer is not fresh.
-    pub(super) fn remark_age(&self, metadata: &MetadataMap) {
-        let text = |key: &str| metadata.get(key).and_then(|value| value.to_str().ok());
-        if self.output.is_table() && text("podresources-stale") == Some("true") {
-            let age = text("podresources-age").unwrap_or("unknown");
-            remark(&format!("stale: the source cannot be reached; this answer's age is {age}"));
-        }
+/// Says so where the answer is not fresh, on standard error, whatever is printed: a script's log may have it too.
+pub(super) fn remark_stale(metadata: &MetadataMap) {
+    let text = |key: &str| metadata.get(key).and_then(|value| value.to_str().ok());
+    if text("podresources-stale") == Some("true") {
+        let seconds = text("podresources-age").and_then(|age| Duration::try_from_secs_f64(age.parse().ok()?).ok());
+        let whole = |age: Duration| humantime::format_duration(Duration::from_secs(age.as_secs()));
+        let age = seconds.map_or_else(String::new, |age| format!(", {} ago", whole(age)));
+        remark(&format!("stale: the kubelet cannot be reached; this is what it said last{age}"));
     }
 }
 

@@ -15,17 +15,27 @@ pub(super) enum Verb {
     ///
     /// Takes all of `run`'s flags. The output is a configuration file.
     Show(Args),
-    /// Check a configuration file: says nothing, or all that is wrong with it
+    /// Check the configuration that `run` would go by: says nothing, or all that is wrong with it
+    ///
+    /// Takes all of `run`'s flags.
     Check {
-        /// The file, TOML
-        file: PathBuf,
+        /// The configuration file, TOML; the same as --config
+        #[arg(conflicts_with = "config")]
+        file: Option<PathBuf>,
+        /// `run`'s flags
+        #[command(flatten)]
+        args: Args,
     },
 }
 
 pub(super) fn run(verb: &Verb) -> Result<(), Fault> {
     let resolved = match verb {
-        Verb::Show(args) => config::load(args)?,
-        Verb::Check { file } => config::check_file(file)?,
+        Verb::Show(args) | Verb::Check { file: None, args } => config::load(args)?,
+        Verb::Check { file, args } => {
+            let mut args = args.clone();
+            args.config.clone_from(file);
+            config::load(&args)?
+        }
     };
     for warning in &resolved.warnings {
         remark(&format!("warning: {warning}"));

@@ -36,16 +36,31 @@ pub(super) fn parse_list(list: &str) -> Option<Cpus> {
     Some(cpus)
 }
 
-/// NUMA node by CPU, from sysfs (`/sys/devices/system/node`); empty where the kernel shows no nodes.
-pub(super) fn nodes_of_cpus(sysfs: &Path) -> BTreeMap<i64, i64> {
+/// NUMA node by CPU.
+pub(super) type NodesOfCpus = BTreeMap<i64, i64>;
+
+/// NUMA node by CPU, as sysfs (`/sys`) tells it; empty where the kernel shows no nodes.
+pub(super) fn nodes_of_cpus(sysfs: &Path) -> NodesOfCpus {
     let node_of = |entry: std::fs::DirEntry| {
         let node: i64 = entry.file_name().to_str()?.strip_prefix("node")?.parse().ok()?;
         let cpus = parse_list(&std::fs::read_to_string(entry.path().join("cpulist")).ok()?)?;
         Some((node, cpus))
     };
-    let Ok(entries) = std::fs::read_dir(sysfs) else { return BTreeMap::new() };
+    let Ok(entries) = std::fs::read_dir(sysfs.join("devices/system/node")) else { return NodesOfCpus::new() };
     let nodes = entries.filter_map(|entry| node_of(entry.ok()?));
     nodes.flat_map(|(node, cpus)| cpus.into_iter().map(move |cpu| (cpu, node))).collect()
+}
+
+/// The same map where it can be that of the node which a reply tells of: it knows all of the reply's CPUs and NUMA nodes. Else an empty
+/// one: the reply is not about this machine, and nobody knows.
+pub(super) fn fitting<'a>(
+    map: &NodesOfCpus,
+    mut cpus: impl Iterator<Item = &'a i64>,
+    nodes: impl Iterator<Item = &'a i64>,
+) -> NodesOfCpus {
+    let known: Cpus = map.values().copied().collect();
+    let fits = cpus.all(|cpu| map.contains_key(cpu)) && nodes.into_iter().all(|node| known.contains(node));
+    if fits { map.clone() } else { NodesOfCpus::new() }
 }
 
 #[cfg(test)]
@@ -74,11 +89,20 @@ mod tests {
     fn sysfs_says_which_node_a_cpu_is_on() {
         let dir = tempfile::tempdir().unwrap();
         for (node, list) in [("node0", "0-1\n"), ("node1", "2\n"), ("has_cpu", "")] {
-            std::fs::create_dir(dir.path().join(node)).unwrap();
-            std::fs::write(dir.path().join(node).join("cpulist"), list).unwrap();
+            let node = dir.path().join("devices/system/node").join(node);
+            std::fs::create_dir_all(&node).unwrap();
+            std::fs::write(node.join("cpulist"), list).unwrap();
         }
         assert_eq!(nodes_of_cpus(dir.path()), BTreeMap::from([(0, 0), (1, 0), (2, 1)]));
         assert_eq!(nodes_of_cpus(&dir.path().join("absent")), BTreeMap::new());
+    }
+
+    #[test]
+    fn a_map_that_lacks_a_cpu_or_a_node_of_the_reply_is_another_machines() {
+        let map = BTreeMap::from([(0, 0), (1, 0), (2, 1)]);
+        assert_eq!(fitting(&map, [0, 2].iter(), [1].iter()), map);
+        assert_eq!(fitting(&map, [0, 3].iter(), [1].iter()), BTreeMap::new());
+        assert_eq!(fitting(&map, [0, 2].iter(), [2].iter()), BTreeMap::new());
     }
 
     proptest! {

@@ -2,16 +2,13 @@
 
 use std::path::Path;
 
-use super::ask::{Api, Ask, failed};
-use super::cpus::nodes_of_cpus;
+use super::ask::{Api, Ask, failed, remark_stale};
+use super::cpus::{fitting, nodes_of_cpus};
 use super::fault::Fault;
 use super::output::{Output, print, remark};
 use super::table::{self, Style};
 use super::view::{self, Row, Sorted};
 use crate::client::method;
-
-/// Where the kernel shows its NUMA nodes.
-pub(super) const NODES: &str = "/sys/devices/system/node";
 
 /// List what every pod's containers hold: CPUs, memory, devices, claims
 ///
@@ -28,20 +25,20 @@ pub(super) fn run(Args { ask }: &Args) -> Result<(), Fault> {
         Ok(match ask.api {
             Api::V1 => {
                 let (metadata, mut reply, _) = connection.list(ask.timeout).await.map_err(failed(method::LIST))?.into_parts();
-                ask.remark_age(&metadata);
+                remark_stale(&metadata);
                 reply.sort();
                 let rows = view::rows(&reply.pod_resources);
                 let message = ask.output.message("v1.ListPodResourcesResponse", &reply);
-                (message.unwrap_or_else(|| Ok(rendered(&rows, ask.output, false)))?, !rows.is_empty())
+                (message.unwrap_or_else(|| Ok(rendered(&rows, ask.output, false, &ask.sysfs)))?, !rows.is_empty())
             }
             Api::V1alpha1 => {
                 let (metadata, mut reply, _) =
                     connection.alpha_list(ask.timeout).await.map_err(failed(method::ALPHA_LIST))?.into_parts();
-                ask.remark_age(&metadata);
+                remark_stale(&metadata);
                 reply.sort();
                 let rows = view::alpha_rows(&reply.pod_resources);
                 let message = ask.output.message("v1alpha1.ListPodResourcesResponse", &reply);
-                (message.unwrap_or_else(|| Ok(rendered(&rows, ask.output, true)))?, !rows.is_empty())
+                (message.unwrap_or_else(|| Ok(rendered(&rows, ask.output, true, &ask.sysfs)))?, !rows.is_empty())
             }
         })
     })?;
@@ -53,12 +50,13 @@ pub(super) fn run(Args { ask }: &Args) -> Result<(), Fault> {
 }
 
 /// The rows as a table, or as names.
-pub(super) fn rendered(rows: &[Row], output: Output, devices_only: bool) -> String {
+pub(super) fn rendered(rows: &[Row], output: Output, devices_only: bool, sysfs: &Path) -> String {
     if output == Output::Name {
         let mut names: Vec<String> = rows.iter().map(|row| format!("{}/{}\n", row.namespace, row.pod)).collect();
         names.dedup();
         return names.concat();
     }
-    let nodes = nodes_of_cpus(Path::new(NODES));
-    table::pods(rows, Style { wide: output == Output::Wide, devices_only, nodes_of_cpus: Some(&nodes) })
+    let (cpus, nodes) = (rows.iter().flat_map(|row| &row.holds.cpus), rows.iter().flat_map(|row| row.holds.listed_nodes()));
+    let nodes_of_cpus = fitting(&nodes_of_cpus(sysfs), cpus, nodes);
+    table::pods(rows, Style { wide: output == Output::Wide, devices_only, nodes_of_cpus: Some(&nodes_of_cpus) })
 }

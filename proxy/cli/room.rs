@@ -4,9 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::cpus::{Cpus, format_list};
+use super::cpus::{Cpus, NodesOfCpus, fitting, format_list};
 use super::quantity;
-use super::table::{NOTHING, list, render};
+use super::table::{NOTHING, list, render, shown};
 use super::view::{Nodes, devices, memory};
 use crate::proto::v1;
 
@@ -41,37 +41,38 @@ pub(super) enum Amounts {
 /// Bytes by type and nodes.
 type Sizes = BTreeMap<(String, Nodes), u64>;
 
-/// Puts the two replies together. `nodes_of_cpus`: from sysfs; it counts only where it knows every CPU of the reply, since a reply that
-/// names others is not about this machine.
-pub(super) fn room(
-    node: &v1::AllocatableResourcesResponse,
-    pods: &[v1::PodResources],
-    nodes_of_cpus: &BTreeMap<i64, i64>,
-) -> Vec<Room> {
-    let mut rooms = cpus(node, pods, nodes_of_cpus);
-    rooms.extend(memory_room(node, pods));
+/// Puts the two replies together. `nodes_of_cpus`: from sysfs; it counts only where it can be that of the replies' node.
+pub(super) fn room(node: &v1::AllocatableResourcesResponse, pods: &[v1::PodResources], nodes_of_cpus: &NodesOfCpus) -> Vec<Room> {
+    let mut rooms = memory_room(node, pods);
     rooms.extend(device_room(node, pods));
+    let nodes: Nodes = rooms.iter().flat_map(|room| &room.nodes).copied().collect();
+    rooms.extend(cpus(node, pods, &nodes, nodes_of_cpus));
     rooms.sort_by_key(|room| (room.nodes.is_empty(), room.nodes.clone(), room.amounts.order(), room.resource.clone()));
     rooms
 }
 
 /// The table of it.
-pub(super) fn table(rooms: &[Room], wide: bool) -> String {
+pub(super) fn table(rooms: &[Room]) -> String {
     render(
         vec!["NUMA", "RESOURCE", "ALLOCATABLE", "TAKEN", "FREE"],
         rooms.iter().map(|room| {
-            let [allocatable, taken, free] = room.amounts.cells(wide);
-            vec![list(&room.nodes), room.resource.clone(), allocatable, taken, free]
+            let [allocatable, taken, free] = room.amounts.cells();
+            vec![list(&room.nodes), shown(&room.resource), allocatable, taken, free]
         }),
     )
 }
 
-fn cpus(node: &v1::AllocatableResourcesResponse, pods: &[v1::PodResources], nodes_of_cpus: &BTreeMap<i64, i64>) -> Vec<Room> {
+fn cpus(
+    node: &v1::AllocatableResourcesResponse,
+    pods: &[v1::PodResources],
+    nodes: &Nodes,
+    nodes_of_cpus: &NodesOfCpus,
+) -> Vec<Room> {
     let allocatable: Cpus = node.cpu_ids.iter().copied().collect();
     let of_containers = pods.iter().flat_map(|pod| &pod.containers).flat_map(|container| &container.cpu_ids);
     let taken: Cpus = pods.iter().flat_map(|pod| &pod.cpu_ids).chain(of_containers).copied().collect();
-    let known = allocatable.iter().chain(&taken).all(|cpu| nodes_of_cpus.contains_key(cpu));
-    let nodes_of = |cpu: &i64| nodes_of_cpus.get(cpu).filter(|_| known).copied().into_iter().collect::<Nodes>();
+    let nodes_of_cpus = fitting(nodes_of_cpus, allocatable.iter().chain(&taken), nodes.iter());
+    let nodes_of = |cpu: &i64| nodes_of_cpus.get(cpu).copied().into_iter().collect::<Nodes>();
     let mut rooms: BTreeMap<Nodes, (Cpus, Cpus)> = BTreeMap::new();
     for cpu in allocatable {
         rooms.entry(nodes_of(&cpu)).or_default().0.insert(cpu);
@@ -155,11 +156,11 @@ impl Amounts {
     }
 
     /// Allocatable, taken, free.
-    fn cells(&self, wide: bool) -> [String; 3] {
+    fn cells(&self) -> [String; 3] {
         match self {
             Self::Cpus { allocatable, taken } => {
                 let free: Cpus = allocatable.difference(taken).copied().collect();
-                [allocatable, taken, &free].map(|cpus| counted(cpus.len(), &format_list(cpus), true))
+                [allocatable, taken, &free].map(counted)
             }
             // A group's memory is its nodes'; they have lines of their own.
             Self::Memory { allocatable: 0, taken, .. } => [NOTHING.to_owned(), quantity::memory(*taken), NOTHING.to_owned()],
@@ -172,21 +173,46 @@ impl Amounts {
                 [quantity::memory(*allocatable), quantity::memory(*taken), free]
             }
             Self::Devices { allocatable, taken } => {
-                let free: BTreeSet<String> = allocatable.difference(taken).cloned().collect();
-                [allocatable, taken, &free].map(|ids| {
-                    let names: Vec<_> = ids.iter().map(String::as_str).collect();
-                    counted(ids.len(), &names.join(","), wide)
-                })
+                [allocatable.len(), taken.len(), allocatable.difference(taken).count()].map(|count| count.to_string())
             }
         }
     }
 }
 
 /// `3 (2-4)`
-fn counted(count: usize, which: &str, show: bool) -> String {
-    match count {
-        0 => "0".to_owned(),
-        count if show => format!("{count} ({which})"),
-        count => count.to_string(),
+fn counted(cpus: &Cpus) -> String {
+    if cpus.is_empty() { "0".to_owned() } else { format!("{} ({})", cpus.len(), format_list(cpus)) }
+}
+
+/// A line for each device: where it is, and who holds it.
+pub(super) fn devices_table(node: &v1::AllocatableResourcesResponse, pods: &[v1::PodResources]) -> String {
+    let allocatable = devices(&node.devices);
+    let mut lines: BTreeMap<(bool, Nodes, &str, &str), Vec<String>> = BTreeMap::new();
+    let key = |nodes: &Nodes| (nodes.is_empty(), nodes.clone());
+    for (resource, ids) in &allocatable {
+        for (id, nodes) in ids {
+            let (last, nodes) = key(nodes);
+            lines.insert((last, nodes, resource, id), Vec::new());
+        }
     }
+    let held: Vec<_> = pods
+        .iter()
+        .flat_map(|pod| pod.containers.iter().map(move |container| (pod, container)))
+        .map(|(pod, container)| (format!("{}/{}/{}", pod.namespace, pod.name, container.name), devices(&container.devices)))
+        .collect();
+    for (holder, devices) in &held {
+        for (resource, ids) in devices {
+            for (id, nodes) in ids {
+                let told = allocatable.get(resource).and_then(|ids| ids.get(id));
+                let (last, nodes) = key(told.unwrap_or(nodes));
+                let ill = if told.is_some() { "" } else { " (not allocatable)" };
+                lines.entry((last, nodes, resource, id)).or_default().push(format!("{}{ill}", shown(holder)));
+            }
+        }
+    }
+    let line = |((_, nodes, resource, id), holders): ((bool, Nodes, &str, &str), Vec<String>)| {
+        let holders = if holders.is_empty() { NOTHING.to_owned() } else { holders.join(", ") };
+        vec![list(&nodes), shown(resource), shown(id), holders]
+    };
+    render(vec!["NUMA", "RESOURCE", "DEVICE", "HOLDER"], lines.into_iter().map(line))
 }

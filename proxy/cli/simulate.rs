@@ -9,7 +9,7 @@ use super::fault::Fault;
 use super::output::{program, remark};
 use crate::client::SocketPath;
 use crate::config::Place;
-use crate::simulate::{Config, Profile, Rate, Simulator, StartError};
+use crate::simulate::{Config, Profile, Rate, SYSFS, Simulator, StartError};
 
 /// Serve a synthetic dense node on a podresources socket, with the kubelet's own manners
 ///
@@ -73,10 +73,15 @@ pub(super) fn run(args: &Args) -> Result<(), Fault> {
             place.prepare().map_err(|error| Fault::Failed(error.into()))?;
         }
         let config = args.config(&place);
+        let sysfs = config.root_dir.as_ref().filter(|_| config.from.is_none()).map(|root| root.join(SYSFS));
         config.check().map_err(|error| Fault::Usage(error.to_string()))?;
         let simulator = Simulator::start(config).await.map_err(|error: StartError| Fault::Failed(error.into()))?;
         let socket = simulator.socket().display();
-        remark(&format!("a simulated kubelet serves {socket}; Ctrl-C ends it\nnext: {} list --socket {socket}", program()));
+        let program = program();
+        remark(&format!("a simulated kubelet serves {socket}; Ctrl-C ends it\nnext: {program} list --socket {socket}"));
+        if let Some(sysfs) = sysfs {
+            remark(&format!("or:   {program} allocatable --socket {socket} --sysfs {}", sysfs.display()));
+        }
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}

@@ -9,7 +9,7 @@ use super::fault::Fault;
 use super::output::print;
 use super::table::{NOTHING, render};
 use crate::admin::request;
-use crate::admin::status::Status;
+use crate::admin::status::{ChangeSource, Client, Status};
 use crate::client::SocketPath;
 use crate::config::setting;
 
@@ -58,8 +58,10 @@ fn screen(status: &Status) -> String {
         ("freshness", freshness(status)),
         ("changes", changes(status)),
         ("snapshot", snapshot(status)),
+        ("saved", saved(status)),
         ("upstream", upstream(status)),
         ("clients", clients(status)),
+        ("rules", rules(status)),
         ("rights", rights(status)),
     ];
     let mut lines = Vec::new();
@@ -91,6 +93,7 @@ fn source(status: &Status) -> Vec<String> {
     let since = source.since.as_ref().map(|since| format!(" since {since}")).unwrap_or_default();
     let reach = if source.reachable { "reachable" } else { "NOT reachable" };
     let mut lines = vec![format!("{} at {}, {reach}{since}", or_nothing(&source.kind), or_nothing(&source.socket))];
+    lines.extend(source.answers.iter().map(|answers| format!("answers {answers}")));
     lines.extend(source.last_error.iter().map(|error| format!("last error: {error}")));
     lines
 }
@@ -103,8 +106,12 @@ fn freshness(status: &Status) -> Vec<String> {
 }
 
 fn changes(status: &Status) -> Vec<String> {
-    let lines: Vec<String> =
-        status.change_sources.iter().map(|source| format!("{}: {}, {}", source.name, source.state, source.detail)).collect();
+    let line = |source: &ChangeSource| {
+        let losses: u64 = source.parts.iter().map(|part| part.losses).sum();
+        let losses = if losses > 0 { format!("; lost {losses} times") } else { String::new() };
+        format!("{}: {}, {}{losses}", source.name, source.state, source.detail)
+    };
+    let lines: Vec<String> = status.change_sources.iter().map(line).collect();
     if lines.is_empty() { vec![NOTHING.to_owned()] } else { lines }
 }
 
@@ -115,9 +122,22 @@ fn snapshot(status: &Status) -> Vec<String> {
         "{} pods, List {} bytes, Allocatable {allocatable}, digest {}",
         snapshot.pods, snapshot.list_bytes, snapshot.digest
     )];
+    if snapshot.saved_earlier {
+        lines.push("saved by an earlier instance; the kubelet has not answered this one yet".to_owned());
+    }
     if !snapshot.kept_after_restart.is_empty() {
         lines.push(format!("kept over a kubelet restart: {}", snapshot.kept_after_restart.join(", ")));
     }
+    lines
+}
+
+fn saved(status: &Status) -> Vec<String> {
+    let saved = &status.saved;
+    let Some(dir) = &saved.dir else { return vec!["nothing (--state-dir is off)".to_owned()] };
+    let written = saved.last_written.as_ref().map_or_else(|| "not yet".to_owned(), |at| format!("last at {at}"));
+    let mut lines = vec![format!("in {dir}, {written}")];
+    lines.extend(saved.last_error.iter().map(|error| format!("NOT saved now: {error}")));
+    lines.extend(saved.not_used.iter().map(|why| format!("what an earlier instance left was not used: {why}")));
     lines
 }
 
@@ -137,7 +157,36 @@ fn clients(status: &Status) -> Vec<String> {
     let mut lines =
         vec![format!("{} connected, {} accepted, {} turned away", clients.connections, clients.accepted, clients.refused)];
     lines.extend(clients.requests.iter().filter(|(_, count)| **count > 0).map(|(method, count)| format!("{method}: {count}")));
+    if clients.admission.is_empty() {
+        return lines;
+    }
+    let known = if clients.admission == "off" { String::new() } else { format!("; {} known", clients.known) };
+    lines.push(format!("admission {}: {} each{known}", clients.admission, clients.limits));
+    lines.extend(clients.top.iter().filter(|client| !client.over_limit.is_empty()).map(over_limit));
     lines
+}
+
+/// Only what a user has set, and what is wrong with it.
+fn rules(status: &Status) -> Vec<String> {
+    let rules = &status.rules;
+    let mut lines = Vec::new();
+    if !rules.classes.is_empty() {
+        lines.push(format!("classes in their order: {}", rules.classes.join(", ")));
+    }
+    if let Some(error) = &rules.error {
+        lines.push(format!("the new rules in {} are NOT in force:", or_nothing(rules.file.as_deref().unwrap_or_default())));
+        lines.extend(error.lines().map(str::to_owned));
+    }
+    lines
+}
+
+/// One that was refused.
+fn over_limit(client: &Client) -> String {
+    let Client { client: id, pod, connections, calls, paused, .. } = client;
+    let name = pod.as_ref().map_or_else(|| id.clone(), |pod| format!("pod:{pod}"));
+    let over: Vec<String> = client.over_limit.iter().map(|(limit, count)| format!("{limit} {count}")).collect();
+    let paused = if *paused { ", paused" } else { "" };
+    format!("{name}: {connections} connected, {calls} calls, over its limit: {}{paused}", over.join(", "))
 }
 
 /// Those that change sources and foreign processes need, by name, and how many more there are.
@@ -151,7 +200,14 @@ fn rights(status: &Status) -> Vec<String> {
         (ours, others) if ours.is_empty() => format!("{others} capabilities, none that matters here"),
         (ours, others) => format!("{ours} and {others} more"),
     };
-    vec![format!("uid {}, {capabilities}", status.rights.uid)]
+    let rights = &status.rights;
+    let dropped = if rights.dropped.is_empty() { String::new() } else { format!(", {} dropped", rights.dropped.len()) };
+    let sealed = if rights.no_new_privs { ", no_new_privs" } else { "" };
+    let mut lines = vec![format!("uid {}, {capabilities}{dropped}{sealed}", rights.uid)];
+    if !rights.missing.is_empty() {
+        lines.push(format!("missing: {}", rights.missing.join(" ")));
+    }
+    lines
 }
 
 fn or_nothing(text: &str) -> &str {
@@ -180,13 +236,16 @@ mod tests {
             r#"{
             "version": "0.1.0", "instance": "a1", "uptime_s": 93784.6, "mode": "cache",
             "source": {"kind": "kubelet", "socket": "/k.sock", "reachable": false, "since": "2026-12-01T14:40:00.250Z",
-                       "last_error": "nobody listens on /k.sock"},
+                       "answers": "List (Kubernetes 1.37 or later)", "last_error": "nobody listens on /k.sock"},
             "freshness": {"epoch": 12, "snapshot_epoch": 11, "age_s": 4.25, "stale": true},
-            "change_sources": [{"name": "inotify", "state": "active", "detail": "/var/lib/kubelet"}, {"name": "timer", "state": "active", "detail": "10s"}],
-            "snapshot": {"pods": 110, "list_bytes": 22000, "allocatable_bytes": null, "digest": "ab12", "kept_after_restart": ["ns/a"]},
+            "change_sources": [{"name": "kubepods", "state": "active", "detail": "cpuset attached", "parts": [{"name": "cpuset", "losses": 2}]}, {"name": "timer", "state": "active", "detail": "10s"}],
+            "snapshot": {"pods": 110, "list_bytes": 22000, "allocatable_bytes": null, "digest": "ab12", "kept_after_restart": ["ns/a"], "saved_earlier": true},
+            "saved": {"dir": "/state", "last_written": "2026-12-01T14:40:00.250Z", "last_error": "no space", "not_used": "too old"},
             "upstream": {"calls": 7, "refused": 1, "failed": 2, "rate": 20.0, "burst": 4.0, "waiting": 5},
             "clients": {"connections": 3, "accepted": 9, "refused": 0, "requests": {"List": 4, "Get": 2, "other": 0}},
-            "rights": {"uid": 0, "capabilities": ["CAP_BPF", "CAP_KILL", "CAP_SYS_ADMIN"]},
+            "rules": {"file": "/c.toml", "classes": ["cni", "others"], "error": "/c.toml:3: a\n/c.toml:4: b"},
+            "rights": {"uid": 0, "capabilities": ["CAP_BPF", "CAP_KILL"], "dropped": ["CAP_CHOWN", "CAP_FOWNER"],
+                       "missing": ["CAP_PERFMON"], "no_new_privs": true},
             "readiness": {"ready": false, "waiting_for": [{"name": "first capture", "reason": "no socket"}], "notes": ["no hostPID"]}
         }"#,
         )
@@ -197,18 +256,28 @@ mod tests {
                    waits for first capture: no socket
                    no hostPID
         source     kubelet at /k.sock, NOT reachable since 2026-12-01T14:40:00.250Z
+                   answers List (Kubernetes 1.37 or later)
                    last error: nobody listens on /k.sock
         freshness  STALE, captured 4.2s ago; changes seen: 12, captured: 11
-        changes    inotify: active, /var/lib/kubelet
+        changes    kubepods: active, cpuset attached; lost 2 times
                    timer: active, 10s
         snapshot   110 pods, List 22000 bytes, Allocatable not offered, digest ab12
+                   saved by an earlier instance; the kubelet has not answered this one yet
                    kept over a kubelet restart: ns/a
+        saved      in /state, last at 2026-12-01T14:40:00.250Z
+                   NOT saved now: no space
+                   what an earlier instance left was not used: too old
         upstream   7 calls, 1 refused, 2 failed; 5 requests wait
                    budget 20/s, burst 4
         clients    3 connected, 9 accepted, 0 turned away
                    Get: 2
                    List: 4
-        rights     uid 0, CAP_BPF CAP_SYS_ADMIN and 1 more
+        rules      classes in their order: cni, others
+                   the new rules in /c.toml are NOT in force:
+                   /c.toml:3: a
+                   /c.toml:4: b
+        rights     uid 0, CAP_BPF and 1 more, 2 dropped, no_new_privs
+                   missing: CAP_PERFMON
         ");
     }
 
@@ -221,6 +290,7 @@ mod tests {
         freshness  nothing captured yet; changes seen: 0, captured: 0
         changes    -
         snapshot   none yet
+        saved      nothing (--state-dir is off)
         upstream   0 calls, 0 refused, 0 failed; 0 requests wait
                    budget 0/s, burst 0
         clients    0 connected, 0 accepted, 0 turned away

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use comfy_table::{ContentArrangement, Table, presets};
 
-use super::cpus::{Cpus, format_list};
+use super::cpus::{Cpus, NodesOfCpus, format_list};
 use super::quantity;
 use super::view::{Claim, Holds, Nodes, Owner, Row};
 
@@ -19,7 +19,7 @@ pub(super) struct Style<'a> {
     /// Columns that `v1alpha1` has nothing for are left out.
     pub(super) devices_only: bool,
     /// NUMA node by CPU, where it is known.
-    pub(super) nodes_of_cpus: Option<&'a BTreeMap<i64, i64>>,
+    pub(super) nodes_of_cpus: Option<&'a NodesOfCpus>,
 }
 
 /// Pods and containers with what they hold.
@@ -82,7 +82,7 @@ pub(super) fn list(numbers: &Cpus) -> String {
 }
 
 /// Text from a reply without control characters: it goes to a terminal.
-fn shown(text: &str) -> String {
+pub(super) fn shown(text: &str) -> String {
     if text.is_empty() {
         return NOTHING.to_owned();
     }
@@ -90,14 +90,18 @@ fn shown(text: &str) -> String {
 }
 
 fn memory(holds: &Holds, wide: bool) -> String {
-    let mut sizes: BTreeMap<(&str, Option<&Nodes>), u64> = BTreeMap::new();
+    /// The kind that needs no name where it is alone.
+    const PLAIN: &str = "memory";
+    // Plain memory comes first.
+    let mut sizes: BTreeMap<(bool, &str, Option<&Nodes>), u64> = BTreeMap::new();
     for ((kind, nodes), size) in &holds.memory {
-        let sum = sizes.entry((kind, wide.then_some(nodes))).or_default();
+        let sum = sizes.entry((kind != PLAIN, kind, wide.then_some(nodes))).or_default();
         *sum = sum.saturating_add(*size);
     }
-    let one = |((kind, nodes), size): ((&str, Option<&Nodes>), u64)| {
+    let alone = sizes.keys().all(|(other, ..)| !other);
+    let one = |((_, kind, nodes), size): ((bool, &str, Option<&Nodes>), u64)| {
         let size = quantity::memory(size);
-        let size = if kind == "memory" { size } else { format!("{}: {size}", shown(kind)) };
+        let size = if alone { size } else { format!("{}: {size}", shown(kind)) };
         match nodes {
             Some(nodes) if !nodes.is_empty() => format!("{size} on {}", format_list(nodes)),
             _ => size,

@@ -28,9 +28,9 @@ fn table(case: &str, wide: bool) -> String {
     table::pods(&view::rows(&reply.pod_resources), Style { wide, ..Style::default() })
 }
 
-fn node(alloc: &str, list: &str, nodes_of_cpus: &BTreeMap<i64, i64>, wide: bool) -> String {
+fn node(alloc: &str, list: &str, nodes_of_cpus: &BTreeMap<i64, i64>) -> String {
     let pods: v1::ListPodResourcesResponse = recorded(list);
-    room::table(&room(&recorded(alloc), &pods.pod_resources, nodes_of_cpus), wide)
+    room::table(&room(&recorded(alloc), &pods.pod_resources, nodes_of_cpus))
 }
 
 #[test]
@@ -90,14 +90,14 @@ fn v1alpha1_has_devices_alone() {
 #[test]
 fn a_table_has_one_line_for_each_container_in_a_fixed_order() {
     let mut reply: v1::ListPodResourcesResponse = recorded("list-1.36.2-host-100pods");
-    let before = list::rendered(&view::rows(&reply.pod_resources), Output::Table, false);
+    let before = list::rendered(&view::rows(&reply.pod_resources), Output::Table, false, Path::new("/nowhere"));
     // A header, 102 pods, one of them with two containers.
     assert_eq!(before.lines().count(), 104);
     reply.pod_resources.reverse();
     for pod in &mut reply.pod_resources {
         pod.containers.iter_mut().for_each(|container| container.devices.reverse());
     }
-    assert_eq!(list::rendered(&view::rows(&reply.pod_resources), Output::Table, false), before);
+    assert_eq!(list::rendered(&view::rows(&reply.pod_resources), Output::Table, false, Path::new("/nowhere")), before);
 
     let sorted = |mut reply: v1::ListPodResourcesResponse| {
         reply.sort();
@@ -109,7 +109,7 @@ fn a_table_has_one_line_for_each_container_in_a_fixed_order() {
 #[test]
 fn names_are_one_a_pod() {
     let reply: v1::ListPodResourcesResponse = recorded("list-1.37.2-host-podlevel");
-    assert_snapshot!(list::rendered(&view::rows(&reply.pod_resources), Output::Name, false), @"default/podlevel");
+    assert_snapshot!(list::rendered(&view::rows(&reply.pod_resources), Output::Name, false, Path::new("/nowhere")), @"default/podlevel");
 }
 
 #[test]
@@ -148,23 +148,23 @@ fn json_has_the_mappings_names_numbers_as_numbers_and_every_field() {
 #[test]
 fn a_node_tells_what_is_taken_and_what_is_free() {
     let nodes = BTreeMap::from([(0, 0), (1, 0), (2, 1), (3, 1)]);
-    assert_snapshot!(node("alloc-1.36.2-vm-2numa", "list-1.36.2-vm-2numa", &nodes, false), @"
+    assert_snapshot!(node("alloc-1.36.2-vm-2numa", "list-1.36.2-vm-2numa", &nodes), @"
     NUMA  RESOURCE              ALLOCATABLE  TAKEN  FREE
     0     cpu                   1 (1)        1 (1)  0
     0     example.com/resource  1            1      0
     1     cpu                   2 (2-3)      1 (2)  1 (3)
     1     example.com/resource  1            1      0
     ");
-    assert_snapshot!(node("alloc-1.36.2-vm-2numa", "list-1.36.2-vm-2numa", &nodes, true), @"
-    NUMA  RESOURCE              ALLOCATABLE  TAKEN      FREE
-    0     cpu                   1 (1)        1 (1)      0
-    0     example.com/resource  1 (Dev-1)    1 (Dev-1)  0
-    1     cpu                   2 (2-3)      1 (2)      1 (3)
-    1     example.com/resource  1 (Dev-2)    1 (Dev-2)  0
+    let (node_reply, pods): (_, v1::ListPodResourcesResponse) =
+        (recorded("alloc-1.36.2-vm-2numa"), recorded("list-1.36.2-vm-2numa"));
+    assert_snapshot!(room::devices_table(&node_reply, &pods.pod_resources), @"
+    NUMA  RESOURCE              DEVICE  HOLDER
+    0     example.com/resource  Dev-1   default/excl1-node1/main
+    1     example.com/resource  Dev-2   default/excl2-node1/main
     ");
     // This machine's CPUs are not the reply's.
     let other = BTreeMap::from([(0, 0), (1, 0)]);
-    assert_snapshot!(node("alloc-1.36.2-vm-2numa", "list-1.36.2-vm-2numa", &other, false), @"
+    assert_snapshot!(node("alloc-1.36.2-vm-2numa", "list-1.36.2-vm-2numa", &other), @"
     NUMA  RESOURCE              ALLOCATABLE  TAKEN    FREE
     0     example.com/resource  1            1        0
     1     example.com/resource  1            1        0
@@ -191,8 +191,8 @@ fn a_pods_own_set_and_its_containers_are_united_and_never_added_up() {
         memory: vec![block(8 << 30, &[0]), block(8 << 30, &[1])],
         ..Default::default()
     };
-    let nodes = (0..8).map(|cpu| (cpu, 0)).collect();
-    assert_snapshot!(room::table(&room(&node, &pods, &nodes), false), @"
+    let nodes = (0..8).map(|cpu| (cpu, 0)).chain([(8, 1)]).collect();
+    assert_snapshot!(room::table(&room(&node, &pods, &nodes)), @"
     NUMA  RESOURCE  ALLOCATABLE  TAKEN    FREE
     0     cpu       7 (1-7)      3 (2-4)  4 (1,5-7)
     0     memory    8Gi          2Gi      6Gi
@@ -205,7 +205,7 @@ fn memory_of_a_group_of_nodes_bounds_what_its_nodes_have_free() {
     let container = v1::ContainerResources { memory: vec![block(10 << 30, &[0, 1])], ..Default::default() };
     let pods = [v1::PodResources { containers: vec![container], ..Default::default() }];
     let node = v1::AllocatableResourcesResponse { memory: vec![block(8 << 30, &[0]), block(8 << 30, &[1])], ..Default::default() };
-    assert_snapshot!(room::table(&room(&node, &pods, &BTreeMap::new()), false), @"
+    assert_snapshot!(room::table(&room(&node, &pods, &BTreeMap::new())), @"
     NUMA  RESOURCE  ALLOCATABLE  TAKEN  FREE
     0     memory    8Gi          0      at most 6Gi
     0-1   memory    -            10Gi   -
@@ -225,13 +225,51 @@ fn a_taken_device_stands_where_the_node_lists_it_and_an_unhealthy_one_is_never_f
         devices: vec![device("a", Some(0)), device("a", Some(1)), device("b", Some(1)), device("c", None)],
         ..Default::default()
     };
-    let held = v1::ContainerResources { devices: vec![device("b", None), device("sick", Some(1))], ..Default::default() };
-    let pods = [v1::PodResources { containers: vec![held], ..Default::default() }];
-    assert_snapshot!(room::table(&room(&node, &pods, &BTreeMap::new()), true), @"
-    NUMA  RESOURCE         ALLOCATABLE  TAKEN       FREE
-    0-1   example.com/dev  1 (a)        0           1 (a)
-    1     example.com/dev  1 (b)        2 (b,sick)  0
-    -     example.com/dev  1 (c)        0           1 (c)
+    let held = v1::ContainerResources {
+        name: "main".into(),
+        devices: vec![device("b", None), device("sick", Some(1))],
+        ..Default::default()
+    };
+    let pods = [v1::PodResources { namespace: "ns".into(), name: "pod".into(), containers: vec![held], ..Default::default() }];
+    assert_snapshot!(room::table(&room(&node, &pods, &BTreeMap::new())), @"
+    NUMA  RESOURCE         ALLOCATABLE  TAKEN  FREE
+    0-1   example.com/dev  1            0      1
+    1     example.com/dev  1            2      0
+    -     example.com/dev  1            0      1
+    ");
+    assert_snapshot!(room::devices_table(&node, &pods), @"
+    NUMA  RESOURCE         DEVICE  HOLDER
+    0-1   example.com/dev  a       -
+    1     example.com/dev  b       ns/pod/main
+    1     example.com/dev  sick    ns/pod/main (not allocatable)
+    -     example.com/dev  c       -
+    ");
+}
+
+#[test]
+fn memory_of_several_kinds_is_named_and_plain_memory_comes_first() {
+    let pages = v1::ContainerMemory { memory_type: "hugepages-1Gi".into(), ..block(1 << 30, &[0]) };
+    let memory = vec![pages, block(1 << 30, &[0]), block(1 << 29, &[1])];
+    let containers = vec![
+        v1::ContainerResources { name: "a".into(), memory: memory.clone(), ..Default::default() },
+        v1::ContainerResources { name: "b".into(), memory: memory[..1].to_vec(), ..Default::default() },
+        v1::ContainerResources { name: "c".into(), memory: memory[1..].to_vec(), ..Default::default() },
+    ];
+    let rows = view::rows(&[v1::PodResources { name: "p".into(), namespace: "ns".into(), containers, ..Default::default() }]);
+    assert_snapshot!(table::pods(&rows, Style::default()), @"
+    NAMESPACE  POD  CONTAINER  CPUS  MEMORY                             DEVICES  CLAIMS
+    ns         p    a          -     memory: 1.5Gi, hugepages-1Gi: 1Gi  -        -
+    ns         p    b          -     hugepages-1Gi: 1Gi                 -        -
+    ns         p    c          -     1.5Gi                              -        -
+    ");
+    assert_snapshot!(table::pods(&rows, Style { wide: true, ..Style::default() }), @"
+    NAMESPACE  POD  CONTAINER  CPUS  MEMORY                   DEVICES  CLAIMS  NUMA
+    ns         p    a          -     memory: 1Gi on 0         -        -       0-1
+                                     memory: 512Mi on 1
+                                     hugepages-1Gi: 1Gi on 0
+    ns         p    b          -     hugepages-1Gi: 1Gi on 0  -        -       0
+    ns         p    c          -     1Gi on 0                 -        -       0-1
+                                     512Mi on 1
     ");
 }
 

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::cpus::Cpus;
+use super::cpus::{Cpus, NodesOfCpus};
 use crate::proto::{v1, v1alpha1};
 
 /// One line: a container, or a pod's own share.
@@ -134,12 +134,16 @@ impl Holds {
         }
     }
 
-    /// The NUMA nodes of everything held; CPUs count where their nodes are known.
-    pub(super) fn nodes(&self, nodes_of_cpus: &BTreeMap<i64, i64>) -> Nodes {
+    /// The NUMA nodes that the reply names, each as often as it does.
+    pub(super) fn listed_nodes(&self) -> impl Iterator<Item = &i64> {
         let memory = self.memory.keys().flat_map(|(_, nodes)| nodes);
-        let devices = self.devices.values().flat_map(BTreeMap::values).flatten();
+        memory.chain(self.devices.values().flat_map(BTreeMap::values).flatten())
+    }
+
+    /// The NUMA nodes of everything held; CPUs count where their nodes are known.
+    pub(super) fn nodes(&self, nodes_of_cpus: &NodesOfCpus) -> Nodes {
         let cpus = self.cpus.iter().filter_map(|cpu| nodes_of_cpus.get(cpu));
-        memory.chain(devices).chain(cpus).copied().collect()
+        self.listed_nodes().chain(cpus).copied().collect()
     }
 }
 

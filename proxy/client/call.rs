@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::Uri;
 use http::uri::PathAndQuery;
 use prost::Message;
+use tokio::time::Instant;
 use tonic::client::Grpc;
 use tonic::codec::Codec;
 use tonic::{Code, Request, Response};
@@ -21,6 +22,10 @@ use crate::proto::{v1, v1alpha1};
 
 /// Goes out as `:authority`: what grpc-go sends for `unix://`, and the only form that every server takes.
 const ORIGIN: &str = "http://localhost";
+
+/// How much earlier the server is told to end a call than we do, at most: its own text, which says what it waited for, needs a moment
+/// to arrive.
+const HEAD_START: Duration = Duration::from_millis(100);
 
 /// The API's methods, as request paths.
 pub mod method {
@@ -82,7 +87,8 @@ impl Error for TransportError {
 
 impl Connection {
     /// Calls `method` (see [`method`]) with the bytes of one message; the reply's bytes come back as they were sent, with the response's
-    /// metadata. The deadline goes out as `grpc-timeout` and is kept here too, for head and body together.
+    /// metadata. The deadline is kept here, for head and body together; the server is told a slightly shorter one (`grpc-timeout`), so
+    /// that what it has to say of a call that it could not answer in time arrives.
     pub async fn unary(&self, method: &'static str, request: Bytes, deadline: Duration) -> Result<Response<Bytes>, CallError> {
         self.call(method, request, deadline, RawCodec).await
     }
@@ -111,6 +117,11 @@ impl Connection {
     /// `v1alpha1` List.
     pub async fn alpha_list(&self, deadline: Duration) -> Result<Response<v1alpha1::ListPodResourcesResponse>, CallError> {
         self.typed(method::ALPHA_LIST, v1alpha1::ListPodResourcesRequest {}, deadline).await
+    }
+
+    /// tonic's bare client over this connection, for methods that have no generated one. Takes replies of the connection's limit.
+    pub fn grpc(&self) -> Grpc<Channel> {
+        Grpc::with_origin(self.channel(), Uri::from_static(ORIGIN)).max_decoding_message_size(self.limits.max_reply)
     }
 
     /// tonic's generated `v1` client over this connection. A deadline set on its requests is sent, and kept by the server alone.
@@ -145,14 +156,20 @@ impl Connection {
         C::Encode: Send + Sync + 'static,
         C::Decode: Send + Sync + 'static,
     {
-        let mut grpc = Grpc::with_origin(self.channel(), Uri::from_static(ORIGIN)).max_decoding_message_size(self.limits.max_reply);
+        let mut grpc = self.grpc();
         let mut request = Request::new(message);
-        request.set_timeout(deadline);
+        let told = told(deadline);
+        request.set_timeout(told);
+        let began = Instant::now();
         let reply = async {
             grpc.ready().await.map_err(|error| tonic::Status::from_error(error.into()))?;
             grpc.unary(request, PathAndQuery::from_static(method), codec).await
         };
         match tokio::time::timeout(deadline, reply).await {
+            // A server may reset the call's stream at the deadline that it was told: that says no more than our own clock.
+            Ok(Err(status)) if status.source().is_some() && status.code() == Code::Cancelled && began.elapsed() >= told => {
+                Err(CallError::Deadline(told))
+            }
             Ok(reply) => reply.map_err(|status| self.explain(status)),
             Err(_) => Err(CallError::Deadline(deadline)),
         }
@@ -174,4 +191,9 @@ impl Connection {
             CallError::Status(Status::new(status.code(), status.message().to_owned()))
         }
     }
+}
+
+/// What the server is told where we wait for so long: a tenth less, or [`HEAD_START`].
+fn told(deadline: Duration) -> Duration {
+    deadline.saturating_sub(HEAD_START.min(deadline / 10))
 }

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -33,6 +32,10 @@ enum Reply {
     Message(Bytes),
     Error(&'static str, &'static str),
     Never,
+    /// This error at the deadline that the server was told.
+    AtDeadline(&'static str),
+    /// A reset of the stream, as grpc-go does it at the deadline that it was told.
+    ResetAtDeadline,
     /// Half a message, then a reset.
     CutOff,
 }
@@ -82,13 +85,15 @@ async fn serve(stream: UnixStream, reply: Reply, log: Arc<Mutex<Vec<Asked>>>) {
 }
 
 /// A body from a list of frames, the last of which may be an error.
-struct Frames(VecDeque<io::Result<Frame<Bytes>>>);
+struct Frames(VecDeque<Result<Frame<Bytes>, BodyError>>);
+
+type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 impl Body for Frames {
     type Data = Bytes;
-    type Error = io::Error;
+    type Error = BodyError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         Poll::Ready(self.0.pop_front())
     }
 }
@@ -97,6 +102,7 @@ async fn answer(request: Request<Incoming>, reply: Reply, log: Arc<Mutex<Vec<Ask
     let text = |value: Option<&HeaderValue>| value.map(|v| v.to_str().unwrap().to_owned()).unwrap_or_default();
     let (authority, path) = (request.uri().authority().unwrap().to_string(), request.uri().path().to_owned());
     let timeout = text(request.headers().get("grpc-timeout"));
+    let asked_for = crate::grpc::parse_timeout(timeout.as_bytes()).unwrap_or_default();
     let body = request.into_body().collect().await.unwrap().to_bytes();
     log.lock().unwrap().push(Asked { authority, path, timeout, body });
     let mut response = Response::builder().header("content-type", "application/grpc");
@@ -112,8 +118,17 @@ async fn answer(request: Request<Incoming>, reply: Reply, log: Arc<Mutex<Vec<Ask
             vec![]
         }
         Reply::Never => std::future::pending().await,
+        Reply::AtDeadline(message) => {
+            tokio::time::sleep(asked_for).await;
+            response = response.header("grpc-status", "14").header("grpc-message", message);
+            vec![]
+        }
+        Reply::ResetAtDeadline => {
+            tokio::time::sleep(asked_for).await;
+            vec![Err(h2::Error::from(h2::Reason::CANCEL).into())]
+        }
         Reply::CutOff => {
-            vec![Ok(Frame::data(Bytes::copy_from_slice(&prefix(10)))), Err(io::Error::other("cut off"))]
+            vec![Ok(Frame::data(Bytes::copy_from_slice(&prefix(10)))), Err("cut off".into())]
         }
     };
     Ok(response.body(Frames(frames.into())).unwrap())
@@ -131,7 +146,7 @@ async fn a_reply_comes_back_byte_for_byte_with_fields_that_nobody_knows() {
     let asked = server.asked.lock().unwrap()[0].clone();
     assert_eq!((asked.authority.as_str(), asked.path.as_str()), ("localhost", method::LIST));
     assert_eq!(asked.body, Bytes::from_static(b"\x00\x00\x00\x00\x02\x08\x01"));
-    assert_eq!(asked.timeout, "10000000u");
+    assert_eq!(asked.timeout, "9900000u");
 }
 
 #[tokio::test]
@@ -195,6 +210,25 @@ async fn a_server_that_never_answers_ends_at_our_own_deadline() {
     let connection = server.connect(Limits::default()).await;
     let deadline = Duration::from_millis(30);
     assert!(matches!(connection.unary(method::LIST, Bytes::new(), deadline).await, Err(CallError::Deadline(d)) if d == deadline));
+}
+
+#[tokio::test]
+async fn what_a_server_says_at_its_deadline_arrives_before_ours() {
+    let server = Server::start(Reply::AtDeadline("waited for the kubelet"));
+    let connection = server.connect(Limits::default()).await;
+    let Err(CallError::Status(status)) = connection.unary(method::LIST, Bytes::new(), Duration::from_secs(1)).await else {
+        panic!("not the server's own words")
+    };
+    assert_eq!(status, Status::new(Code::Unavailable, "waited for the kubelet"));
+}
+
+#[tokio::test]
+async fn a_stream_that_is_reset_at_the_deadline_is_a_late_reply_and_no_broken_connection() {
+    let server = Server::start(Reply::ResetAtDeadline);
+    let connection = server.connect(Limits::default()).await;
+    let error = connection.unary(method::LIST, Bytes::new(), Duration::from_millis(500)).await.unwrap_err();
+    assert!(matches!(error, CallError::Deadline(told) if told == Duration::from_millis(450)), "{error:?}");
+    assert!(!connection.is_closed());
 }
 
 #[tokio::test]

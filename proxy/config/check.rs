@@ -3,7 +3,7 @@
 use super::Config;
 use super::environment::Environment;
 use super::error::ConfigError;
-use super::setting::{ADMIN_SOCKET, KUBELET_SOCKET, LISTEN_SOCKET};
+use super::setting::{ADMIN_SOCKET, KUBELET_SOCKET, LISTEN_SOCKET, STATE_DIR};
 
 pub(super) fn conflicts(config: &Config, errors: &mut Vec<ConfigError>) {
     let listen = config.listen.socket.as_path();
@@ -13,6 +13,17 @@ pub(super) fn conflicts(config: &Config, errors: &mut Vec<ConfigError>) {
             LISTEN_SOCKET.key,
             KUBELET_SOCKET.key,
             listen.display(),
+        )));
+    }
+    if let (Some(state), Some(shared)) = (&config.upstream.state_dir, listen.parent())
+        && state.starts_with(shared)
+    {
+        errors.push(ConfigError::Conflict(format!(
+            "`{}` ({}) is within the directory of `{}`, which clients mount: whoever can write there could give every client a false answer; \
+             give it a directory of its own",
+            STATE_DIR.key,
+            state.display(),
+            LISTEN_SOCKET.key,
         )));
     }
     if let Some(admin) = config.admin.socket.as_ref().filter(|admin| admin.as_path().parent() == listen.parent()) {

@@ -10,7 +10,7 @@ use super::setting::{ALL, ENV_PREFIX, Setting};
 const OF_A_SERVICE: [&str; 2] = ["PORT", "SERVICE_"];
 
 /// Variables of ours that are no settings: they say where to look, and belong to the client verbs.
-const NOT_SETTINGS: [&str; 3] = ["CONFIG", "SOCKET", "TIMEOUT"];
+const NOT_SETTINGS: [&str; 4] = ["CONFIG", "SOCKET", "SYSFS", "TIMEOUT"];
 
 /// Our variables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -12,18 +12,26 @@ use super::error::{ConfigError, ConfigErrors, Origin};
 use super::file::File;
 use super::setting::{self, Default, Setting};
 use super::value::{self, Read};
-use super::{Admin, Config, Listen, Log, Upstream};
+use super::{Admin, Clients, Config, Listen, Log, Upstream};
 
 /// The directory, in a user's runtime directory, that `--demo` puts its sockets into.
 const DEMO_DIR: &str = "podresources-proxy";
+/// Demos at the same time that find a place by themselves.
+const DEMOS: u32 = 16;
+/// Any free port: two demos must not want the same.
+const DEMO_ADDRESS: &str = "127.0.0.1:0";
 /// The kubelet's own name for the directory of its socket.
 const POD_RESOURCES: &str = "pod-resources";
 
 /// What defaults depend on beside the table.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Place {
     /// A directory for sockets that only this user may enter.
     pub runtime_dir: PathBuf,
+    /// The directory for what is to survive a restart, where this user has one.
+    pub state_dir: Option<PathBuf>,
+    /// Whether somebody serves the socket at this path: a second demo goes beside the first.
+    pub is_served: fn(&Path) -> bool,
 }
 
 /// A configuration, and how it came about.
@@ -41,6 +49,7 @@ struct Reader<'a> {
     args: &'a Args,
     environment: &'a Environment,
     file: Option<&'a File>,
+    place: &'a Place,
     /// Under `--demo`: where its sockets go.
     demo: Option<PathBuf>,
     shown: Vec<(&'static Setting, Option<String>, Origin)>,
@@ -50,11 +59,27 @@ struct Reader<'a> {
 // === impl Place ===
 
 impl Place {
-    /// That of this process: `XDG_RUNTIME_DIR`, or a directory in `/tmp` named after the user.
+    /// That of this process: `XDG_RUNTIME_DIR`, or a directory in `/tmp` named after the user; and for root `/var/lib`, for others
+    /// `XDG_STATE_HOME`.
     pub fn of_process() -> Self {
         let fallback = || PathBuf::from(format!("/tmp/podresources-proxy-{}", rustix::process::geteuid().as_raw()));
         let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
-        Self { runtime_dir: runtime_dir.unwrap_or_else(fallback) }
+        let state_home = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute());
+        let state_home = if rustix::process::geteuid().is_root() { Some(PathBuf::from("/var/lib")) } else { state_home };
+        Self {
+            runtime_dir: runtime_dir.unwrap_or_else(fallback),
+            state_dir: state_home.map(|home| home.join("podresources-proxy")),
+            is_served: |socket| std::os::unix::net::UnixStream::connect(socket).is_ok(),
+        }
+    }
+
+    /// The directory of a demo: the first that no living demo is in or, to replace that, simply the first.
+    fn demo_dir(&self, replace: bool) -> PathBuf {
+        let first = self.runtime_dir.join(DEMO_DIR);
+        let is_free = |dir: &PathBuf| DEMO_SOCKETS.iter().all(|(_, below)| !(self.is_served)(&dir.join(below)));
+        let next = (2..=DEMOS).map(|nth| self.runtime_dir.join(format!("{DEMO_DIR}-{nth}")));
+        let free = std::iter::once(first.clone()).chain(next).find(is_free);
+        free.filter(|_| !replace).unwrap_or(first)
     }
 
     /// Makes sure of the directory: there, ours, and closed to others. In `/tmp` somebody else may have been there first.
@@ -77,10 +102,12 @@ impl Place {
 
 /// Reads every setting; names everything that is wrong, not only the first.
 pub fn resolve(args: &Args, environment: &Environment, file: Option<&File>, place: &Place) -> Result<Resolved, ConfigErrors> {
-    let mut reader = Reader { args, environment, file, demo: None, shown: Vec::new(), errors: Vec::new() };
+    let mut reader = Reader { args, environment, file, place, demo: None, shown: Vec::new(), errors: Vec::new() };
     let demo = reader.read(&setting::DEMO, value::switch);
     if demo == Some(true) {
-        reader.demo = Some(place.runtime_dir.join(DEMO_DIR));
+        // Looked at beforehand; whatever is wrong with it is told when its turn comes.
+        let replace = reader.find(&setting::REPLACE).and_then(|(text, _)| value::switch(&text).ok());
+        reader.demo = Some(place.demo_dir(replace == Some(true)));
     }
     let config = reader.config(demo);
     let Reader { mut shown, mut errors, .. } = reader;
@@ -109,6 +136,7 @@ impl Reader<'_> {
         let max_stale = self.read(&setting::MAX_STALE, value::time);
         let restart_settle = self.read(&setting::RESTART_SETTLE, value::time);
         let refresh_interval = self.read(&setting::REFRESH_INTERVAL, value::time_above_zero);
+        let state_dir = self.state_dir();
         let change_sources = self.read(&setting::CHANGE_SOURCES, value::change_sources);
         let pod_logs_dir = self.read(&setting::POD_LOGS_DIR, value::dir);
         let cgroup_root = self.read(&setting::CGROUP_ROOT, value::dir);
@@ -118,7 +146,14 @@ impl Reader<'_> {
         let group = self.read_unset(&setting::SOCKET_GROUP, value::group);
         let replace = self.read(&setting::REPLACE, value::switch);
         let grace = self.read(&setting::GRACE, value::time);
-        let threads = self.read_unset(&setting::THREADS, value::threads);
+        let threads = self.read_unset(&setting::THREADS, value::count);
+        let max_connections = self.read(&setting::MAX_CONNECTIONS, value::count);
+        let admission = self.read(&setting::ADMISSION, value::admission);
+        let client_rate = self.read(&setting::CLIENT_RATE, value::rate);
+        let client_burst = self.read(&setting::CLIENT_BURST, value::burst);
+        let client_connections = self.read(&setting::CLIENT_CONNECTIONS, value::burst);
+        let client_calls = self.read(&setting::CLIENT_CALLS, value::burst);
+        let client_waiting = self.read(&setting::CLIENT_WAITING, value::size);
         let admin_address = self.read(&setting::ADMIN_ADDRESS, value::address_or_off);
         let admin_socket = self.read(&setting::ADMIN_SOCKET, value::socket_or_off);
         let format = self.read(&setting::LOG_FORMAT, value::log_format);
@@ -133,12 +168,31 @@ impl Reader<'_> {
                 max_stale: max_stale?,
                 restart_settle: restart_settle?,
                 refresh_interval: refresh_interval?,
+                state_dir: state_dir?,
                 change_sources: change_sources?,
                 pod_logs_dir: pod_logs_dir?,
                 cgroup_root: cgroup_root?,
                 source: source?,
             },
-            listen: Listen { socket: listen?, mode: mode?, owner, group, replace: replace?, grace: grace?, threads },
+            listen: Listen {
+                socket: listen?,
+                mode: mode?,
+                owner,
+                group,
+                replace: replace?,
+                grace: grace?,
+                threads,
+                max_connections: max_connections?,
+            },
+            clients: Clients {
+                admission: admission?,
+                rate: client_rate?,
+                burst: client_burst?,
+                connections: client_connections?,
+                calls: client_calls?,
+                waiting_bytes: client_waiting?,
+            },
+            classes: self.file.map(|file| file.classes().to_vec()).unwrap_or_default(),
             admin: Admin { address: admin_address?, socket: admin_socket? },
             log: Log { format: format?, level: level? },
             demo: demo?,
@@ -156,8 +210,8 @@ impl Reader<'_> {
         if let Some((file, (text, line))) = self.file.and_then(|file| Some((file, file.get(setting)?))) {
             return Some((text.to_owned(), Origin::File { path: file.path.clone(), line }));
         }
-        if let Some(path) = self.demo.as_ref().and_then(|dir| demo_socket(setting, dir)) {
-            return Some((path.display().to_string(), Origin::Demo));
+        if let Some(text) = self.demo.as_ref().and_then(|dir| demo_default(setting, dir)) {
+            return Some((text, Origin::Demo));
         }
         match setting.default {
             Default::Is(text) => Some((text.to_owned(), Origin::Default)),
@@ -180,6 +234,21 @@ impl Reader<'_> {
             return None;
         }
         self.read(setting, read)
+    }
+
+    /// Where nobody sets it, the user's own, or none; a demo leaves nothing behind.
+    fn state_dir(&mut self) -> Option<Option<PathBuf>> {
+        let setting = &setting::STATE_DIR;
+        if self.find(setting).is_some() {
+            return self.read(setting, value::dir_or_off);
+        }
+        let (dir, origin) = match &self.demo {
+            Some(_) => (None, Origin::Demo),
+            None => (self.place.state_dir.clone(), Origin::Default),
+        };
+        let text = dir.as_ref().map_or_else(|| "off".to_owned(), |dir| dir.display().to_string());
+        self.shown.push((setting, Some(text), origin));
+        Some(dir)
     }
 
     /// A path that follows from another one where nobody sets it.
@@ -206,13 +275,18 @@ fn kubelet_dir(socket: &Path) -> PathBuf {
     }
 }
 
-/// Where `--demo` puts a socket: ours, the stand-in's in a kubelet directory of its own, and the admin socket where no client looks.
-fn demo_socket(setting: &Setting, dir: &Path) -> Option<PathBuf> {
-    let below = match setting.key {
-        key if key == setting::LISTEN_SOCKET.key => "kubelet.sock",
-        key if key == setting::KUBELET_SOCKET.key => "demo/pod-resources/kubelet.sock",
-        key if key == setting::ADMIN_SOCKET.key => "admin/admin.sock",
-        _ => return None,
-    };
-    Some(dir.join(below))
+/// Where `--demo` puts its sockets: ours, the stand-in's in a kubelet directory of its own, and the admin socket where no client looks.
+const DEMO_SOCKETS: [(&Setting, &str); 3] = [
+    (&setting::LISTEN_SOCKET, "kubelet.sock"),
+    (&setting::KUBELET_SOCKET, "demo/pod-resources/kubelet.sock"),
+    (&setting::ADMIN_SOCKET, "admin/admin.sock"),
+];
+
+/// What holds under `--demo` where nobody sets it.
+fn demo_default(setting: &Setting, dir: &Path) -> Option<String> {
+    if setting.key == setting::ADMIN_ADDRESS.key {
+        return Some(DEMO_ADDRESS.to_owned());
+    }
+    let (_, below) = DEMO_SOCKETS.iter().find(|(socket, _)| socket.key == setting.key)?;
+    Some(dir.join(below).display().to_string())
 }

@@ -14,7 +14,7 @@ use super::setting::{self, ALL, Default, Kind};
 use super::*;
 
 fn place() -> Place {
-    Place { runtime_dir: PathBuf::from("/run/user/7") }
+    Place { runtime_dir: PathBuf::from("/run/user/7"), state_dir: Some(PathBuf::from("/home/u/state")), is_served: |_| false }
 }
 
 fn file(text: &str) -> Result<File, ConfigErrors> {
@@ -154,9 +154,36 @@ fn values_that_do_not_fit_say_where_they_stand_and_what_would_be_right() {
 }
 
 #[test]
+fn change_sources_are_a_list_and_an_unknown_one_is_told_with_its_nearest() {
+    use super::ChangeSource::{KubeletDirs, Timer};
+    let chosen = |text: &str| check(&["--change-sources", text], &[], "").unwrap().config.upstream.change_sources;
+    assert_eq!(chosen("timer"), [Timer]);
+    assert_eq!(chosen("timer, kubelet-dirs"), [Timer, KubeletDirs]);
+    assert_eq!(check(&[], &[], "").unwrap().config.upstream.change_sources, ChangeSource::ALL);
+    insta::assert_snapshot!(error(&["--change-sources", "kubelet-dir,timer"], &[], ""), @r#"--change-sources: "kubelet-dir,timer" does not fit `upstream.change_sources`: there is no change source "kubelet-dir", did you mean kubelet-dirs; there are ebpf, fanotify, kubepods, kubelet-dirs, pods-api, timer"#);
+    insta::assert_snapshot!(error(&["--change-sources", ","], &[], ""), @r#"--change-sources: "," does not fit `upstream.change_sources`: give at least one of ebpf, fanotify, kubepods, kubelet-dirs, pods-api, timer"#);
+}
+
+#[test]
 fn sockets_that_would_meet_are_refused() {
     assert_snapshot!(error(&["--listen-socket", "/var/lib/kubelet/pod-resources/kubelet.sock"], &[], ""), @"`listen.socket` and `upstream.socket` are both /var/lib/kubelet/pod-resources/kubelet.sock: the proxy would ask itself; give it a socket in a directory of its own");
     assert_snapshot!(error(&["--admin-socket", "/run/podresources-proxy/admin.sock"], &[], ""), @"`admin.socket` (/run/podresources-proxy/admin.sock) is in the directory of `listen.socket`, which clients mount; give it a directory of its own");
+}
+
+#[test]
+fn a_state_directory_that_clients_mount_is_refused() {
+    let within = ["--state-dir", "/run/podresources-proxy/state"];
+    assert_snapshot!(error(&within, &[], ""), @"`upstream.state_dir` (/run/podresources-proxy/state) is within the directory of `listen.socket`, which clients mount: whoever can write there could give every client a false answer; give it a directory of its own");
+    assert_snapshot!(error(&["--state-dir", "state"], &[], ""), @r#"--state-dir: "state" does not fit `upstream.state_dir`: give an absolute path, or off"#);
+}
+
+#[test]
+fn where_the_snapshot_is_kept_depends_on_the_user_and_can_be_turned_off() {
+    let dir = |args: &[&str]| check(args, &[], "").unwrap().config.upstream.state_dir;
+    assert_eq!(dir(&[]).as_deref(), Some(Path::new("/home/u/state")));
+    assert_eq!(dir(&["--state-dir", "/s"]).as_deref(), Some(Path::new("/s")));
+    assert_eq!(dir(&["--state-dir", "off"]), None);
+    assert_eq!(dir(&["--demo"]), None);
 }
 
 #[test]
@@ -194,12 +221,28 @@ fn the_demo_keeps_its_sockets_in_the_users_own_directory_unless_they_are_set() {
     assert_eq!(config.listen.socket.as_path(), Path::new("/run/user/7/podresources-proxy/kubelet.sock"));
     assert_eq!(config.upstream.kubelet_dir, Path::new("/run/user/7/podresources-proxy/demo"));
     assert_eq!(config.admin.socket.unwrap().as_path(), Path::new("/a/admin.sock"));
+    assert_eq!(config.admin.address.unwrap().port(), 0, "any free one");
+}
+
+#[test]
+fn a_second_demo_goes_beside_the_first_unless_it_is_to_replace_it() {
+    let place = Place { is_served: |socket| socket.starts_with("/run/user/7/podresources-proxy/demo"), ..place() };
+    let listen = |args: &[&str]| {
+        let resolved = resolve(&typed(args), &env(&[]), None, &place).unwrap();
+        resolved.config.listen.socket.as_path().to_owned()
+    };
+    assert_eq!(listen(&["--demo"]), Path::new("/run/user/7/podresources-proxy-2/kubelet.sock"));
+    assert_eq!(listen(&["--demo", "--replace"]), Path::new("/run/user/7/podresources-proxy/kubelet.sock"));
 }
 
 #[test]
 fn what_is_shown_is_a_file_that_gives_the_same_configuration_again() {
-    let resolved =
-        check(&["--socket-group", "0", "--replace"], &[("PODRESOURCES_PROXY_GRACE", "2s")], "[log]\nlevel = \"warn\"").unwrap();
+    let resolved = check(
+        &["--socket-group", "0", "--replace"],
+        &[("PODRESOURCES_PROXY_GRACE", "2s")],
+        "[log]\nlevel = \"warn\"\n[[class]]\nname = \"others\"\ndeny = true",
+    )
+    .unwrap();
     let toml = resolved.to_toml();
     assert_snapshot!(toml, @r#"
     demo = false                                                     # default
@@ -214,6 +257,8 @@ fn what_is_shown_is_a_file_that_gives_the_same_configuration_again() {
     max_stale = "5m"                                                 # default
     restart_settle = "60s"                                           # default
     refresh_interval = "10s"                                         # default
+    state_dir = "/home/u/state"                                      # default
+    change_sources = "ebpf,fanotify,kubepods,kubelet-dirs,pods-api,timer" # default
     pod_logs_dir = "/var/log/pods"                                   # default
     cgroup_root = "/sys/fs/cgroup"                                   # default
 
@@ -225,6 +270,15 @@ fn what_is_shown_is_a_file_that_gives_the_same_configuration_again() {
     replace = true                                                   # --replace
     grace = "2s"                                                     # PODRESOURCES_PROXY_GRACE
     # threads: one for each CPU that the process may use             # default
+    max_connections = 4096                                           # default
+
+    [clients]
+    admission = "enforce"                                            # default
+    rate = "100/s"                                                   # default
+    burst = 100                                                      # default
+    connections = 128                                                # default
+    calls = 256                                                      # default
+    waiting = "16MiB"                                                # default
 
     [admin]
     address = "127.0.0.1:9510"                                       # default
@@ -233,6 +287,10 @@ fn what_is_shown_is_a_file_that_gives_the_same_configuration_again() {
     [log]
     format = "text"                                                  # default
     level = "warn"                                                   # /etc/p.toml:2
+
+    [[class]]
+    name = "others"
+    deny = true
     "#);
     assert_eq!(check(&[], &[], &toml).unwrap().config, resolved.config);
 }
@@ -241,7 +299,7 @@ fn what_is_shown_is_a_file_that_gives_the_same_configuration_again() {
 fn a_directory_in_a_shared_place_must_be_ours_alone() {
     use std::os::unix::fs::{PermissionsExt, symlink};
     let shared = tempfile::tempdir().unwrap();
-    let place = |name: &str| Place { runtime_dir: shared.path().join(name) };
+    let place = |name: &str| Place { runtime_dir: shared.path().join(name), ..place() };
     place("new").prepare().unwrap();
     let mode = std::fs::metadata(shared.path().join("new")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700);

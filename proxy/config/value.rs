@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::unistd::{Group, User};
 
 use super::error::nearest;
-use super::{ChangeSource, LogFormat, Source};
+use super::{Admission, ChangeSource, LogFormat, Source};
 use crate::client::SocketPath;
 
 /// A value, or what is wrong with its text.
@@ -24,6 +24,13 @@ pub(super) fn socket_or_off(text: &str) -> Read<Option<SocketPath>> {
 
 pub(super) fn dir(text: &str) -> Read<PathBuf> {
     if text.starts_with('/') { Ok(PathBuf::from(text)) } else { Err("give an absolute path".into()) }
+}
+
+pub(super) fn dir_or_off(text: &str) -> Read<Option<PathBuf>> {
+    match text {
+        "off" => Ok(None),
+        _ => dir(text).map(Some).map_err(|wrong| format!("{wrong}, or off")),
+    }
 }
 
 pub(super) fn size(text: &str) -> Read<usize> {
@@ -61,7 +68,16 @@ pub(super) fn burst(text: &str) -> Read<NonZeroU32> {
     text.parse().map_err(|_| "give a whole number from 1".into())
 }
 
-pub(super) fn threads(text: &str) -> Read<NonZeroUsize> {
+pub(super) fn admission(text: &str) -> Read<Admission> {
+    match text {
+        "enforce" => Ok(Admission::Enforce),
+        "observe" => Ok(Admission::Observe),
+        "off" => Ok(Admission::Off),
+        _ => Err("give enforce, observe or off".into()),
+    }
+}
+
+pub(super) fn count(text: &str) -> Read<NonZeroUsize> {
     text.parse().map_err(|_| "give a whole number from 1".into())
 }
 
@@ -124,13 +140,11 @@ pub(super) fn change_sources(text: &str) -> Read<Vec<ChangeSource>> {
     let all = ChangeSource::ALL.map(ChangeSource::name);
     let mut chosen = Vec::new();
     for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
-        match ChangeSource::ALL.into_iter().find(|source| source.name() == name) {
-            Some(source) => chosen.push(source),
-            None => {
-                let nearest = nearest(name, all.into_iter()).map(|nearest| format!(" did you mean {nearest}?")).unwrap_or_default();
-                return Err(format!("there is no change source {name:?};{nearest} There are {}", all.join(", ")));
-            }
-        }
+        let Some(source) = ChangeSource::ALL.into_iter().find(|source| source.name() == name) else {
+            let nearest = nearest(name, all.into_iter()).map(|nearest| format!(", did you mean {nearest}")).unwrap_or_default();
+            return Err(format!("there is no change source {name:?}{nearest}; there are {}", all.join(", ")));
+        };
+        chosen.push(source);
     }
     if chosen.is_empty() { Err(format!("give at least one of {}", all.join(", "))) } else { Ok(chosen) }
 }

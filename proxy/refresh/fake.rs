@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::grpc::{Code, Status};
 use crate::proto::{v1, v1alpha1};
-use crate::source::{Call, Failure, Upstream};
+use crate::source::{Call, Failure, Reply, Upstream};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct FakeKubelet(Rc<Inner>);
@@ -45,6 +46,10 @@ pub(super) struct State {
     pub(super) alpha_error: Option<Status>,
     /// The calls that arrived.
     pub(super) calls: Vec<(Instant, String)>,
+    /// What tells this server from others.
+    pub(super) server: Option<&'static str>,
+    /// At the very moment of the next List's reply somebody else finds the connection gone and makes another.
+    pub(super) redialled_after_list: bool,
     connected: bool,
     connections: u64,
 }
@@ -139,9 +144,9 @@ impl Upstream for FakeKubelet {
         })
     }
 
-    async fn call(&self, call: Call<'_>) -> Result<Bytes, Failure> {
+    async fn call(&self, call: Call<'_>) -> Result<Reply, Failure> {
         self.connect().await?;
-        let latency = self.with(|state| {
+        let (latency, connection) = self.with(|state| {
             let name = match call {
                 Call::List => "List",
                 Call::Allocatable => "Allocatable",
@@ -149,10 +154,10 @@ impl Upstream for FakeKubelet {
                 Call::AlphaList => "AlphaList",
             };
             state.calls.push((Instant::now(), name.to_owned()));
-            state.latency
+            (state.latency, state.connections)
         });
         // As of the moment when the call arrives: what changes later is not in it.
-        let reply = self.with(|state| state.reply(&call));
+        let reply = self.with(|state| state.reply(&call)).map(|message| Reply { message, connection });
         let answer = async {
             sleep(latency).await;
             if self.with(|state| state.hangs || (state.allocatable_hangs && call == Call::Allocatable)) {
@@ -160,7 +165,12 @@ impl Upstream for FakeKubelet {
             }
         };
         tokio::select! {
-            () = answer => reply,
+            () = answer => {
+                if call == Call::List && self.with(|state| std::mem::take(&mut state.redialled_after_list)) {
+                    self.with(|state| state.connections += 1);
+                }
+                reply
+            }
             () = self.0.ended.notified() => Err(Failure::Lost("the connection was closed".to_owned())),
             () = sleep(Duration::from_secs(10)) => Err(Failure::Late(Duration::from_secs(10))),
         }
@@ -168,6 +178,10 @@ impl Upstream for FakeKubelet {
 
     fn connections(&self) -> u64 {
         self.with(|state| state.connections)
+    }
+
+    fn server(&self) -> Option<Arc<str>> {
+        self.with(|state| state.server.map(Arc::from))
     }
 
     fn drop_if_replaced(&self) -> bool {

@@ -2,14 +2,19 @@
 
 use std::sync::Arc;
 
+use prost::Message as _;
 use tokio::time::Instant;
 
+use super::Config;
+use super::capture::Patience;
 use super::refresher::Refresher;
 use super::restart::DeviceGrace;
 use super::view::{Part, View};
 use crate::grpc::{Code, Status};
+use crate::keep::Stamp;
+use crate::proto::v1;
 use crate::snapshot::{Allocatable, PodList};
-use crate::source::{Call, Failure, Upstream};
+use crate::source::{Call, Failure, Reply, Upstream};
 
 /// What kubelets say that have no GetAllocatableResources (KEP-2403); up to 1.26 with "Pod Resources".
 const DISABLED: [&str; 2] =
@@ -17,45 +22,58 @@ const DISABLED: [&str; 2] =
 
 impl<U: Upstream> Refresher<U> {
     pub(super) async fn capture_list(&mut self) -> Result<(), Failure> {
-        let (epoch, begun) = (self.shared.epoch.now(), Instant::now());
+        let (epoch, begun, stamp) = (self.shared.epoch.now(), Instant::now(), Stamp::now());
         let allocatable_count = self.shared.epoch.allocatable();
-        let message = self.call(0, Call::List).await?;
-        let connection = self.upstream.connections();
+        let Reply { message, connection } = self.call(0, Call::List).await?;
         let published = self.shared.view.load_full();
         let old = published.list.as_ref().map(|part| &part.content);
         let reply = Part { content: message, epoch, begun };
-        let config = &self.shared.config;
-        let taken = self.list.take(reply, connection, old, &config.kubepods, config.restart_settle).await;
+        let shared = self.shared.clone();
+        let patience = self.patience(&shared.config);
+        let taken = self.list.take(reply, connection, old, &patience).await;
         let (part, restarted) = taken.map_err(|error| self.malformed("List", &error))?;
-        self.count_change(old.is_some_and(|old| Arc::ptr_eq(old, &part.content)));
-        if restarted {
+        let same = old.is_some_and(|old| Arc::ptr_eq(old, &part.content));
+        self.count_change(same);
+        if restarted && published.list.as_ref().is_some_and(Part::is_saved) {
+            tracing::info!(
+                pods_kept = self.list.kept().len(),
+                "the kubelet may have restarted too: its reply is completed by what was saved"
+            );
+        } else if restarted {
             self.shared.stats.restarts.add();
             tracing::info!(pods_kept = self.list.kept().len(), "the kubelet has restarted");
             self.allocatable_asked = 0;
+            self.shared.kubelets().restarted();
+        }
+        if !same {
+            self.shared.kubelets().look(|| v1::ListPodResourcesResponse::decode(part.content.message()).ok());
         }
         // Nothing that GetAllocatableResources may show has changed since it was asked: it is as fresh as the list.
         let renewed = allocatable_count == self.allocatable_asked;
         self.shared.publish(|view| {
             view.list = Some(part);
-            if renewed && let Some(allocatable) = &mut view.allocatable {
+            if renewed && let Some(allocatable) = view.allocatable.as_mut().filter(|part| !part.is_saved()) {
                 allocatable.epoch = epoch;
             }
         });
+        self.stamps.list = stamp;
+        self.save();
         self.note_kept();
         self.schedule.captured(begun);
         Ok(())
     }
 
     pub(super) async fn capture_allocatable(&mut self) -> Result<(), Failure> {
-        let (epoch, begun) = (self.shared.epoch.now(), Instant::now());
+        let (epoch, begun, stamp) = (self.shared.epoch.now(), Instant::now(), Stamp::now());
         let count = self.shared.epoch.allocatable();
         let reply = self.call(1, Call::Allocatable).await;
-        if reply.is_ok() {
-            self.begin_grace(begun);
+        if let Ok(Reply { connection, .. }) = &reply {
+            self.begin_grace(*connection, begun);
         }
         let content = match reply {
-            Ok(message) => {
-                let reply = Allocatable::build(&message).map_err(|error| self.malformed("GetAllocatableResources", &error))?;
+            Ok(reply) => {
+                let reply =
+                    Allocatable::build(&reply.message).map_err(|error| self.malformed("GetAllocatableResources", &error))?;
                 Ok(Arc::new(self.complete(reply, begun)))
             }
             // An old kubelet, or one with the feature off: its answer is this error.
@@ -70,12 +88,13 @@ impl<U: Upstream> Refresher<U> {
             };
             view.allocatable = Some(Part { content, epoch, begun });
         });
+        self.stamps.allocatable = stamp;
+        self.save();
         Ok(())
     }
 
     /// Another connection than before means another kubelet, whose plugins have yet to register. List may not have been asked of it so far.
-    fn begin_grace(&mut self, now: Instant) {
-        let connection = self.upstream.connections();
+    fn begin_grace(&mut self, connection: u64, now: Instant) {
         if self.allocatable_connection != 0 && self.allocatable_connection != connection {
             let published = self.shared.view.load();
             let base = published.allocatable.as_ref().and_then(|part| part.content.clone().ok());
@@ -94,16 +113,15 @@ impl<U: Upstream> Refresher<U> {
     }
 
     pub(super) async fn capture_alpha(&mut self) -> Result<(), Failure> {
-        let (epoch, begun) = (self.shared.epoch.now(), Instant::now());
-        let message = match self.call(3, Call::AlphaList).await {
+        let (epoch, begun, stamp) = (self.shared.epoch.now(), Instant::now(), Stamp::now());
+        let Reply { message, connection } = match self.call(3, Call::AlphaList).await {
             // A kubelet that has v1alpha1 no more: its answer is this error.
             Err(Failure::Answered(status)) if status.code == Code::Unimplemented => {
                 self.shared.publish(|view| view.alpha = Some(Part { content: Err(status), epoch, begun }));
                 return Ok(());
             }
-            message => message?,
+            reply => reply?,
         };
-        let connection = self.upstream.connections();
         let published = self.shared.view.load_full();
         let mut base = alpha_list(&published).cloned().or_else(|| self.alpha_before.clone());
         if base.is_none() && self.list.keeps_pods() {
@@ -112,11 +130,14 @@ impl<U: Upstream> Refresher<U> {
             base = published.list.as_ref().map(|part| part.content.clone());
             self.alpha.presume_restart();
         }
-        let config = &self.shared.config;
+        let shared = self.shared.clone();
+        let patience = self.patience(&shared.config);
         let reply = Part { content: message, epoch, begun };
-        let taken = self.alpha.take(reply, connection, base.as_ref(), &config.kubepods, config.restart_settle).await;
+        let taken = self.alpha.take(reply, connection, base.as_ref(), &patience).await;
         let (part, _) = taken.map_err(|error| self.malformed("v1alpha1 List", &error))?;
         self.shared.publish(|view| view.alpha = Some(part.map(Ok)));
+        self.stamps.alpha = stamp;
+        self.save();
         Ok(())
     }
 
@@ -130,18 +151,25 @@ impl<U: Upstream> Refresher<U> {
 
     /// Looks whether the pods that are kept after a restart still live.
     pub(super) async fn recheck(&mut self) {
-        let config = &self.shared.config;
+        let shared = self.shared.clone();
+        let patience = self.patience(&shared.config);
         let view = self.shared.view.load_full();
         let list = view.list.as_ref().map(|part| &part.content);
-        let list = self.list.recheck(list, &config.kubepods, config.restart_settle).await;
-        let alpha = self.alpha.recheck(alpha_list(&view), &config.kubepods, config.restart_settle).await.map(|part| part.map(Ok));
+        let list = self.list.recheck(list, &patience).await;
+        let alpha = self.alpha.recheck(alpha_list(&view), &patience).await.map(|part| part.map(Ok));
         if list.is_some() || alpha.is_some() {
             self.shared.publish(|view| {
                 view.list = list.or(view.list.take());
                 view.alpha = alpha.or(view.alpha.take());
             });
+            self.save();
             self.note_kept();
         }
+    }
+
+    fn patience<'a>(&self, config: &'a Config) -> Patience<'a> {
+        let settled = self.settled.as_ref().and_then(|settled| *settled.borrow());
+        Patience { kubepods: &config.kubepods, settle: config.restart_settle, settled }
     }
 
     fn malformed(&self, call: &str, error: &crate::snapshot::Malformed) -> Failure {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::backoff::Backoff;
+use crate::backoff::Backoff;
 
 /// Shut for a while after a failure.
 #[derive(Debug)]

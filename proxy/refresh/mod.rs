@@ -3,7 +3,7 @@
 //! One thread captures ([`Refresher`]); any number answer ([`Handle`]). They share an `ArcSwap` that only the refresher stores to, a
 //! `Demand` that tells it who waits, and a channel of Gets to be forwarded.
 
-mod backoff;
+mod abilities;
 mod budget;
 mod capture;
 mod demand;
@@ -13,13 +13,14 @@ mod gets;
 mod handle;
 mod refresher;
 mod restart;
+mod saving;
 mod schedule;
 mod stats;
 mod trouble;
 mod view;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -28,6 +29,7 @@ use tokio::time::Instant;
 
 use crate::change::Epoch;
 use crate::kubepods::Kubepods;
+use crate::source::{Failure, Reply};
 
 pub use handle::Handle;
 pub use refresher::{Channel, Refresher, channel};
@@ -70,6 +72,8 @@ struct Shared {
     alpha_asked: AtomicU64,
     /// What the refresher does right now and what went wrong last, for whoever waited in vain.
     activity: Mutex<Activity>,
+    /// What the kubelet has shown that it can do.
+    kubelets: Mutex<abilities::Kubelets>,
 }
 
 /// What the refresher is at.
@@ -95,6 +99,7 @@ impl Shared {
             started: Instant::now(),
             alpha_asked: AtomicU64::new(0),
             activity: Mutex::default(),
+            kubelets: Mutex::default(),
         }
     }
 
@@ -115,6 +120,16 @@ impl Shared {
     fn alpha_wanted(&self, now: Instant) -> bool {
         let asked = self.alpha_asked.load(Ordering::Relaxed);
         asked > 0 && now < self.started + Duration::from_millis(asked) + ALPHA_KEPT
+    }
+
+    /// A call to the kubelet has ended. `call` is an index into [`CALLS`].
+    fn called(&self, call: usize, result: &Result<Reply, Failure>) {
+        self.stats.called(call, result);
+        self.kubelets().learn(call, result);
+    }
+
+    fn kubelets(&self) -> MutexGuard<'_, abilities::Kubelets> {
+        self.kubelets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn activity(&self) -> Activity {

@@ -1,11 +1,12 @@
 //! The loop that captures: one flight at a time, for whoever waits, after every change, and now and then.
 
 use std::cell::RefCell;
+use std::cmp::Reverse;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::budget::{Budget, Urgency};
@@ -19,9 +20,10 @@ use super::schedule::Schedule;
 use super::trouble::{Step, Troubles};
 use super::view::Reach;
 use super::{Config, Shared, gets::Job};
-use crate::change::Epoch;
+use crate::change::{Epoch, Settled};
+use crate::keep::{Keeper, Stamps};
 use crate::snapshot::PodList;
-use crate::source::{Call, Failure, Upstream};
+use crate::source::{Call, Failure, Reply, Upstream};
 
 /// While pods are kept after a restart, how often to look whether they still live.
 const RECHECK: Duration = Duration::from_millis(100);
@@ -59,6 +61,14 @@ pub struct Refresher<U> {
     /// The connection that GetAllocatableResources was answered over last; zero before the first.
     pub(super) allocatable_connection: u64,
     pub(super) grace: Option<DeviceGrace>,
+    /// The kubelet's word that it knows all its pods, where somebody hears it.
+    pub(super) settled: Option<watch::Receiver<Option<Settled>>>,
+    /// Saves what is published.
+    pub(super) keeper: Option<Keeper>,
+    /// When the captures began that are published, by a clock that outlives us.
+    pub(super) stamps: Stamps,
+    /// The server whose replies an earlier instance has saved, until the first connection.
+    pub(super) saved_server: Option<Arc<str>>,
 }
 
 /// What is to be done next.
@@ -97,7 +107,17 @@ impl<U: Upstream> Refresher<U> {
             allocatable_due: now,
             allocatable_connection: 0,
             grace: None,
+            settled: None,
+            keeper: None,
+            stamps: Stamps::default(),
+            saved_server: None,
         }
+    }
+
+    /// Has it go by the kubelet's own word that it knows all its pods, where that can be heard.
+    #[must_use]
+    pub fn with_settled(self, settled: Option<watch::Receiver<Option<Settled>>>) -> Self {
+        Self { settled, ..self }
     }
 
     /// Captures for ever; drop it to stop. Needs a `LocalSet`.
@@ -109,7 +129,10 @@ impl<U: Upstream> Refresher<U> {
         loop {
             self.note_changes();
             match self.next(Instant::now(), recheck_at) {
-                Next::Fly(urgency) => self.fly(urgency).await,
+                Next::Fly(urgency) => {
+                    self.fly(urgency).await;
+                    self.introduce();
+                }
                 Next::Recheck => {
                     recheck_at = Instant::now() + RECHECK;
                     self.recheck().await;
@@ -138,7 +161,9 @@ impl<U: Upstream> Refresher<U> {
     fn next(&self, now: Instant, recheck_at: Instant) -> Next {
         let lanes =
             [(Lane::List, &self.list_gate), (Lane::Allocatable, &self.allocatable_gate), (Lane::AlphaList, &self.alpha_gate)];
-        let waiter = lanes.into_iter().filter(|(lane, _)| self.wanted(*lane)).map(|(_, gate)| (gate.opens, Urgency::Waiter)).min();
+        let wanted = lanes.into_iter().filter_map(|(lane, gate)| self.wanted(lane).map(|urgency| (gate.opens, urgency)));
+        // Of those that may be asked for now, the most urgent.
+        let waiter = wanted.min_by_key(|(opens, urgency)| ((*opens).max(now), Reverse(*urgency)));
         let (due, urgency) = self.schedule.next();
         let scheduled = (due.max(self.list_gate.opens), urgency);
         // Of two that are due, the waiter.
@@ -153,10 +178,11 @@ impl<U: Upstream> Refresher<U> {
         if recheck_at <= now { Next::Recheck } else { Next::Idle { until: at.min(recheck_at) } }
     }
 
-    fn wanted(&self, lane: Lane) -> bool {
+    /// Whether somebody waits for this, and how urgent it is.
+    fn wanted(&self, lane: Lane) -> Option<Urgency> {
         let view = self.shared.view.load();
         if let Reach::Down { epoch, .. } = view.reach {
-            return self.shared.demand.epoch(lane).is_some_and(|wanted| wanted > epoch);
+            return self.shared.demand.epoch(lane).filter(|wanted| *wanted > epoch).map(|_| Urgency::Waiter);
         }
         match lane {
             Lane::List => self.shared.demand.unmet(lane, view.list.as_ref()),
@@ -190,13 +216,14 @@ impl<U: Upstream> Refresher<U> {
             return self.connection_failed(Step::Connecting, &failure);
         }
         self.went_well(Step::Connecting);
+        self.resume();
         if !self.take_budget(urgency).await {
             return;
         }
         let now = Instant::now();
         let due = self.schedule.next().0 <= now;
         let mut paid = true;
-        if (due || self.wanted(Lane::List)) && self.list_gate.opens <= now {
+        if (due || self.wanted(Lane::List).is_some()) && self.list_gate.opens <= now {
             paid = false;
             let captured = self.capture_list().await;
             if !self.passed(captured, Step::List) {
@@ -206,7 +233,7 @@ impl<U: Upstream> Refresher<U> {
         let changed = self.shared.epoch.allocatable() != self.allocatable_asked;
         // A timer of its own: on a busy node List is always captured before its own timer comes.
         let timer = self.allocatable_due <= now;
-        if (changed || timer || self.wanted(Lane::Allocatable)) && self.allocatable_gate.opens <= now {
+        if (changed || timer || self.wanted(Lane::Allocatable).is_some()) && self.allocatable_gate.opens <= now {
             self.pay(&mut paid, urgency).await;
             let captured = self.capture_allocatable().await;
             if captured.is_ok() {
@@ -217,7 +244,7 @@ impl<U: Upstream> Refresher<U> {
             }
         }
         let asked_lately = self.shared.alpha_wanted(now);
-        if (self.wanted(Lane::AlphaList) || (due && asked_lately)) && self.alpha_gate.opens <= now {
+        if (self.wanted(Lane::AlphaList).is_some() || (due && asked_lately)) && self.alpha_gate.opens <= now {
             self.pay(&mut paid, urgency).await;
             let captured = self.capture_alpha().await;
             self.passed(captured, Step::AlphaList);
@@ -281,8 +308,8 @@ impl<U: Upstream> Refresher<U> {
         }
         loop {
             // Who joins meanwhile would wait for this flight: it becomes theirs.
-            let waited_for = [Lane::List, Lane::Allocatable, Lane::AlphaList].into_iter().any(|lane| self.wanted(lane));
-            let urgency = if waited_for { Urgency::Waiter } else { urgency };
+            let wanted = [Lane::List, Lane::Allocatable, Lane::AlphaList].into_iter().filter_map(|lane| self.wanted(lane)).max();
+            let urgency = wanted.map_or(urgency, |wanted| wanted.max(urgency));
             let taken = self.budget.borrow_mut().take(urgency, Instant::now());
             let wait = match taken {
                 Ok(()) => return,
@@ -296,7 +323,7 @@ impl<U: Upstream> Refresher<U> {
     }
 
     /// Makes a call; gives it up where the socket is replaced meanwhile, since nobody will answer any more.
-    pub(super) async fn call(&self, index: usize, call: Call<'_>) -> Result<bytes::Bytes, Failure> {
+    pub(super) async fn call(&self, index: usize, call: Call<'_>) -> Result<Reply, Failure> {
         let began = Instant::now();
         self.doing(|| format!("{} is under way at the kubelet", super::CALLS[index]));
         // A call beside List that hangs must not keep those who wait for a List.
@@ -305,7 +332,7 @@ impl<U: Upstream> Refresher<U> {
                 std::future::pending::<()>().await;
             }
             sleep(SIDE_PATIENCE).await;
-            while !self.wanted(Lane::List) {
+            while self.wanted(Lane::List).is_none() {
                 self.shared.demand.news().await;
             }
         };
@@ -314,7 +341,7 @@ impl<U: Upstream> Refresher<U> {
             () = out_of_patience => Err(Failure::Late(began.elapsed())),
             () = self.replaced() => Err(Failure::Lost("the kubelet's socket was replaced during the call".to_owned())),
         };
-        self.shared.stats.called(index, &reply);
+        self.shared.called(index, &reply);
         tracing::debug!(call = super::CALLS[index], took = ?began.elapsed(), ok = reply.is_ok(), "asked the kubelet");
         reply
     }
@@ -373,6 +400,13 @@ impl<U: Upstream> Refresher<U> {
         }
     }
 
+    /// Says once what kind of kubelet this is.
+    fn introduce(&self) {
+        if let Some(answers) = self.shared.kubelets().news() {
+            tracing::info!(answers, "the kubelet");
+        }
+    }
+
     /// Says once what went wrong.
     fn tell(&mut self, step: Step, failure: &Failure) {
         if !self.troubles.met(step, failure) {
@@ -404,7 +438,7 @@ pub struct Channel {
 /// The two ends: one answers, the other is for [`Refresher::new`].
 #[must_use]
 pub fn channel(config: Config, epoch: Arc<Epoch>) -> (Handle, Channel) {
-    /// Gets that may wait to be forwarded; each holds two names.
+    /// Gets that may be on their way to the refresher, which puts them in order at once; each holds two names.
     const JOBS: usize = 1024;
     let (gets, jobs) = mpsc::channel(JOBS);
     let shared = Arc::new(Shared::new(config, epoch, gets));

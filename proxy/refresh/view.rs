@@ -13,7 +13,7 @@ use crate::snapshot::{Allocatable, PodList};
 pub struct Part<T> {
     /// The reply.
     pub content: T,
-    /// The epoch read before the capture began.
+    /// The epoch read before the capture began; zero, older than every epoch, where an earlier instance captured it.
     pub epoch: u64,
     /// When the capture began.
     pub begun: Instant,
@@ -77,6 +77,16 @@ pub(super) enum Verdict {
 // === impl Part ===
 
 impl<T> Part<T> {
+    /// What an earlier instance has saved. It is given only while the source cannot be reached.
+    pub const fn saved(content: T, begun: Instant) -> Self {
+        Self { content, epoch: 0, begun }
+    }
+
+    /// Whether an earlier instance captured it.
+    pub const fn is_saved(&self) -> bool {
+        self.epoch == 0
+    }
+
     /// The same capture with other content.
     pub fn map<U>(self, content: impl FnOnce(T) -> U) -> Part<U> {
         Part { content: content(self.content), epoch: self.epoch, begun: self.begun }
@@ -91,6 +101,12 @@ impl View {
     pub const fn empty() -> Self {
         Self { list: None, allocatable: None, alpha: None, reach: Reach::Untried }
     }
+
+    /// Whether this instance has captured List.
+    #[must_use]
+    pub fn has_capture(&self) -> bool {
+        self.list.as_ref().is_some_and(|list| !list.is_saved())
+    }
 }
 
 // === impl Need ===
@@ -102,7 +118,9 @@ impl Need {
         match reach {
             // Whoever is content with its age need not wait for another look, either.
             Reach::Down { epoch, since, .. } if *epoch >= self.epoch || self.is_young_enough(part, now) => {
-                if now.saturating_duration_since(*since) <= max_stale { Verdict::Stale } else { Verdict::Expired }
+                // When the source was lost of which an earlier instance has saved something, nobody knows: it was there at that capture.
+                let lost = if part.is_saved() { part.begun.min(*since) } else { *since };
+                if now.saturating_duration_since(lost) <= max_stale { Verdict::Stale } else { Verdict::Expired }
             }
             // Where something changed since it was found unreachable, it may be back.
             Reach::Up | Reach::Untried if self.content_with(part, now) => Verdict::Fresh,
@@ -112,6 +130,9 @@ impl Need {
 
     /// Whether a part from a source that can be reached is new enough.
     pub(super) fn content_with<T>(&self, part: &Part<T>, now: Instant) -> bool {
+        if part.is_saved() {
+            return false;
+        }
         match self.max_age {
             None => part.epoch >= self.epoch,
             Some(_) => part.begun > self.arrived || self.is_young_enough(part, now),
@@ -162,6 +183,22 @@ mod tests {
         assert_eq!(judge(&need(7, at(1)), Some(&part), &reach, at(1)), Verdict::Stale, "marked although nothing changed");
         assert_eq!(judge(&need(9, at(301)), Some(&part), &reach, at(301)), Verdict::Expired);
         assert_eq!(judge(&need(9, at(1)), None, &reach, at(1)), Verdict::Wait, "with nothing to serve, it waits");
+    }
+
+    #[test]
+    fn what_an_earlier_instance_saved_is_given_only_while_the_source_is_down_and_its_own_age_counts() {
+        let begun = Instant::now();
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let part = Part::saved((), begun);
+        for reach in [Reach::Untried, Reach::Up] {
+            assert_eq!(judge(&need(1, at(1)), Some(&part), &reach, at(1)), Verdict::Wait);
+            let content = Need { max_age: Some(Duration::from_hours(1)), ..need(1, at(1)) };
+            assert_eq!(judge(&content, Some(&part), &reach, at(1)), Verdict::Wait, "with whatever age it is content");
+        }
+        let reach = down(1, at(200));
+        assert_eq!(judge(&need(1, at(201)), Some(&part), &reach, at(201)), Verdict::Stale);
+        assert_eq!(judge(&need(1, at(301)), Some(&part), &reach, at(301)), Verdict::Expired, "down for a hundred seconds only");
+        assert_eq!(judge(&need(2, at(201)), Some(&part), &reach, at(201)), Verdict::Wait, "the source may be back");
     }
 
     #[test]

@@ -35,6 +35,8 @@ const LOG_EVERY: Duration = Duration::from_mins(1);
 /// Accepts connections and hands each to the worker that has the fewest.
 pub(super) struct Acceptor {
     pub(super) listener: OwnedFd,
+    /// Those that come in its place, as its path leads to them.
+    pub(super) listeners: mpsc::UnboundedReceiver<OwnedFd>,
     /// The path that leads to the listener, withdrawn before it is closed; TCP has none.
     pub(super) file: Option<Arc<SocketFile>>,
     /// One for each worker of `stats`, in the same order.
@@ -42,6 +44,8 @@ pub(super) struct Acceptor {
     pub(super) stats: Arc<Stats>,
     /// Most connections open at a time.
     pub(super) limit: usize,
+    /// How many of those are for uid 0 alone.
+    pub(super) for_root: usize,
 }
 
 /// Takes connections out of the queue.
@@ -50,6 +54,7 @@ struct Queue {
     workers: Vec<mpsc::UnboundedSender<OwnedFd>>,
     stats: Arc<Stats>,
     limit: usize,
+    for_root: usize,
     spare: Option<OwnedFd>,
     over_limit: Seldom,
     out_of_descriptors: Seldom,
@@ -68,22 +73,28 @@ pub(super) fn start<T: Transport>(acceptor: Acceptor, stop: CancellationToken, a
     let spare = spare();
     std::thread::Builder::new().name(THREAD.into()).spawn(move || {
         let _alive = alive;
-        let Acceptor { listener, file, workers, stats, limit } = acceptor;
+        let Acceptor { listener, listeners, file, workers, stats, limit, for_root } = acceptor;
         let queue = Queue {
             file,
             workers,
             stats,
             limit,
+            for_root,
             spare,
             over_limit: Seldom::default(),
             out_of_descriptors: Seldom::default(),
             failing: Seldom::default(),
         };
-        if let Err(error) = runtime.block_on(queue.run::<T>(listener, &stop)) {
+        if let Err(error) = runtime.block_on(queue.run::<T>(listener, listeners, &stop)) {
             tracing::error!(%error, "accepting has ended: the socket cannot be watched");
         }
     })?;
     Ok(())
+}
+
+/// Whether uid 0 has connected, as the kernel noted it then: a system call that does not block.
+fn is_root(socket: &OwnedFd) -> bool {
+    rustix::net::sockopt::socket_peercred(socket).is_ok_and(|peer| peer.uid.is_root())
 }
 
 fn spare() -> Option<OwnedFd> {
@@ -93,23 +104,48 @@ fn spare() -> Option<OwnedFd> {
 // === impl Queue ===
 
 impl Queue {
-    async fn run<T: Transport>(mut self, listener: OwnedFd, stop: &CancellationToken) -> io::Result<()> {
-        let listener = T::listener(listener)?;
-        stop.run_until_cancelled(self.accept::<T>(&listener)).await;
+    async fn run<T: Transport>(
+        mut self,
+        listener: OwnedFd,
+        mut listeners: mpsc::UnboundedReceiver<OwnedFd>,
+        stop: &CancellationToken,
+    ) -> io::Result<()> {
+        let mut listener = T::listener(listener)?;
+        while let Some(Some(next)) = stop.run_until_cancelled(self.accept_until::<T>(&listener, &mut listeners)).await {
+            let next = T::listener(next)?;
+            self.empty::<T>(&listener).await;
+            listener = next;
+        }
         if let Some(file) = &self.file {
             file.withdraw();
         }
         let _ = timeout(LINGER, self.accept::<T>(&listener)).await;
-        // Whoever is in the queue now has connected; closing the listener would reset them. The queue cannot be longer than its backlog,
-        // so this ends even where somebody keeps connecting.
+        self.empty::<T>(&listener).await;
+        Ok(())
+    }
+
+    /// Accepts until there is another listener.
+    async fn accept_until<T: Transport>(
+        &mut self,
+        listener: &T::Listener,
+        listeners: &mut mpsc::UnboundedReceiver<OwnedFd>,
+    ) -> Option<OwnedFd> {
+        tokio::select! {
+            Some(next) = listeners.recv() => Some(next),
+            () = self.accept::<T>(listener) => None,
+        }
+    }
+
+    /// Takes whoever is in the queue now: they have connected, and closing the listener would reset them. The queue cannot be longer than
+    /// its backlog, so this ends even where somebody keeps connecting.
+    async fn empty<T: Transport>(&mut self, listener: &T::Listener) {
         for _ in 0..super::socket::backlog() {
-            match timeout(Duration::ZERO, T::accept(&listener)).await {
+            match timeout(Duration::ZERO, T::accept(listener)).await {
                 Ok(Ok(socket)) => self.hand_over(socket),
                 Ok(Err(_)) => {}
                 Err(_) => break,
             }
         }
-        Ok(())
     }
 
     /// Accepts for ever.
@@ -133,10 +169,11 @@ impl Queue {
     }
 
     fn hand_over(&mut self, socket: OwnedFd) {
-        let Self { workers, stats, limit, .. } = self;
+        let Self { workers, stats, limit, for_root, .. } = self;
         let loads = stats.workers.iter().map(|worker| worker.open.load(Relaxed));
         let open: u64 = loads.clone().sum();
-        if open >= *limit as u64 {
+        let full = open >= *limit as u64 || (open >= limit.saturating_sub(*for_root).max(1) as u64 && !is_root(&socket));
+        if full {
             stats.accept.over_limit.fetch_add(1, Relaxed);
             if self.over_limit.now() {
                 warn!(open, limit, "connection closed: as many as allowed are open");

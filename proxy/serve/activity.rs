@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::Limits;
 
@@ -21,6 +22,7 @@ pub(super) struct Activity {
     bytes_read: Cell<usize>,
     open_calls: Cell<usize>,
     last_call_ended: Cell<Option<Instant>>,
+    cut_off: CancellationToken,
 }
 
 /// What is to be done with a connection.
@@ -49,7 +51,13 @@ pub(super) struct Heard<T> {
 
 impl Activity {
     pub(super) fn new(now: Instant) -> Rc<Self> {
-        Rc::new(Self { opened: now, bytes_read: Cell::new(0), open_calls: Cell::new(0), last_call_ended: Cell::new(None) })
+        Rc::new(Self {
+            opened: now,
+            bytes_read: Cell::new(0),
+            open_calls: Cell::new(0),
+            last_call_ended: Cell::new(None),
+            cut_off: CancellationToken::new(),
+        })
     }
 
     /// A call begins; it ends when what is returned is dropped.
@@ -61,6 +69,16 @@ impl Activity {
     /// Whether there has been any call so far.
     pub(super) fn was_called(&self) -> bool {
         self.open_calls.get() > 0 || self.last_call_ended.get().is_some()
+    }
+
+    /// The calls that still wait have to end now.
+    pub(super) fn cut_off(&self) {
+        self.cut_off.cancel();
+    }
+
+    /// Until the calls that still wait have to end.
+    pub(super) async fn is_cut_off(&self) {
+        self.cut_off.cancelled().await;
     }
 
     pub(super) fn verdict(&self, now: Instant, limits: &Limits) -> Verdict {

@@ -1,6 +1,7 @@
 //! One connection: the layers around its socket, HTTP/2, and how it ends.
 
 use std::future::Future;
+use std::os::fd::AsFd;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Waker};
@@ -11,17 +12,20 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
+use crate::admission::Admitted;
 use crate::answer::Answers;
 
 use super::Limits;
 use super::activity::{Activity, Heard, Verdict};
 use super::gather::gather;
 use super::mend::Mend;
+use super::pause::{Pause, Turns};
 use super::service::{self, Shared};
+use super::session::Session;
 
 /// Bytes that a client may send ahead on one stream, and on all of a connection together: requests are tiny.
 const STREAM_WINDOW: u32 = 16 * 1024;
@@ -33,6 +37,9 @@ const HEADER_LIST_SIZE: u32 = 16 * 1024;
 /// How long a connection without any call so far is left alone before it is asked to go: its client has just come for its first one, and
 /// simple clients take a GOAWAY in place of an answer for an error.
 const FIRST_CALL: Duration = Duration::from_millis(500);
+
+/// At the end of the grace, how long the last statuses may take to leave. A client that does not read is not waited for.
+pub(super) const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// Runs hyper's futures, one per call, on this thread: at once, and those that have to wait as tasks.
 #[derive(Clone, Copy, Debug)]
@@ -52,20 +59,22 @@ fn http2(limits: &Limits) -> http2::Builder<Local> {
 }
 
 /// Serves one connection until the client ends it, it has been idle for too long, or `stop` is called; then what is in flight is finished,
-/// within the grace.
-pub(super) async fn serve<T, A>(socket: T, shared: Rc<Shared<A>>, stop: CancellationToken)
+/// within the grace; a call that still waits then is told so. `admitted`: its client's limits, where there are any.
+pub(super) async fn serve<T, A>(socket: T, admitted: Option<Admitted>, shared: Rc<Shared<A>>, stop: CancellationToken)
 where
-    T: AsyncRead + AsyncWrite + Unpin + 'static,
+    T: AsyncRead + AsyncWrite + AsFd + Unpin + 'static,
     A: Answers,
 {
     let limits = shared.limits;
     let activity = Activity::new(Instant::now());
+    let session = Session::new(Rc::clone(&activity), admitted);
     let answering = {
-        let activity = Rc::clone(&activity);
-        service_fn(move |request| service::call(Rc::clone(&shared), Rc::clone(&activity), request))
+        let session = Rc::clone(&session);
+        service_fn(move |request| service::call(Rc::clone(&shared), Rc::clone(&session), request))
     };
-    let io = Mend::new(Heard::new(socket, Rc::clone(&activity)));
-    let mut connection = gather(io, |io| http2(&limits).serve_connection(TokioIo::new(io), answering));
+    let io = Mend::new(Heard::new(Pause::new(socket, Rc::clone(&session)), Rc::clone(&activity)));
+    let gathered = gather(io, |io| http2(&limits).serve_connection(TokioIo::new(io), answering));
+    let mut connection = Turns::new(gathered, session);
     let mut stopped = pin!(stop.cancelled());
     let mut look = pin!(sleep_until(Instant::now()));
     loop {
@@ -80,11 +89,17 @@ where
             },
         }
     }
-    if !activity.was_called() && timeout(FIRST_CALL.min(limits.grace), &mut connection).await.is_ok() {
+    let end = Instant::now() + limits.grace;
+    if !activity.was_called() && timeout_at(end.min(Instant::now() + FIRST_CALL), &mut connection).await.is_ok() {
         return;
     }
-    connection.connection().graceful_shutdown();
-    match timeout(limits.grace, connection).await {
+    connection.gathered.connection().graceful_shutdown();
+    let mut drained = timeout_at(end, &mut connection).await;
+    if drained.is_err() {
+        activity.cut_off();
+        drained = timeout(LAST_WORDS, connection).await;
+    }
+    match drained {
         Ok(Ok(())) => {}
         Ok(Err(error)) => debug!(%error, "connection ended while draining"),
         Err(_) => debug!("connection closed: it did not drain in time"),

@@ -1,19 +1,26 @@
 //! Writes what one poll of a connection produces with one system call, after the poll.
 //!
-//! hyper writes each 16 KiB DATA frame by itself, and the trailers: a reply for 500 pods is 7 writes. Here they are appended to a buffer
-//! that goes to the socket when the connection has been polled, when it is full, and before the connection is shut down.
+//! hyper writes each 16 KiB DATA frame by itself, and the trailers: a reply for 500 pods is 7 writes. Here they are appended to a queue
+//! that goes to the socket when the connection has been polled, when it is full, and before the connection is shut down. Of an answer
+//! that was [offered](offer) the queue holds references, no copies.
 //!
 //! All of it stays on one thread, with the connection: [`GatherIo`] is what the connection reads and writes, [`Gathered`] is what is
 //! polled in the connection's place. An idle connection holds no buffer.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::future::Future;
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use self::waiting::{SLICES, Waiting};
+
+pub use self::waiting::offer;
+
+mod waiting;
 
 /// The most bytes that wait to be written, for one connection. A reply for 500 pods (about 100 KiB) fits. Measured with `benches/gather.rs`:
 /// half of it makes such a reply 1.4 times as dear, twice as much saves 5 % (15 % of a reply for 5,000 pods).
@@ -38,9 +45,8 @@ pub struct Gathered<T, C: Future> {
 #[derive(Debug)]
 struct Shared<T> {
     io: T,
-    /// What waits to be written, from `sent` on. Without capacity where nothing waits.
-    waiting: Vec<u8>,
-    sent: usize,
+    /// What waits to be written. Without buffers where nothing waits.
+    waiting: Waiting,
     /// Something was written that the socket has not been told to flush.
     unflushed: bool,
     /// The connection was refused a write since it was last polled.
@@ -58,22 +64,14 @@ struct Failure {
     news: bool,
 }
 
-/// The smallest buffer that is allocated.
-const SMALLEST: usize = 16 * 1024;
-
 /// Writing has failed; `Shared::failure` says why.
 struct Failed;
-
-thread_local! {
-    /// The buffer that the next connection to write takes, and gives back when it is empty again: most do within one poll.
-    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-}
 
 /// Puts a gathering layer between `io` and the connection that `connect` makes over it.
 ///
 /// The connection must be polled through what is returned, and on no other task.
 pub fn gather<T, C: Future>(io: T, connect: impl FnOnce(GatherIo<T>) -> C) -> Gathered<T, C> {
-    let shared = Shared { io, waiting: Vec::new(), sent: 0, unflushed: false, refused: false, failure: None };
+    let shared = Shared { io, waiting: Waiting::default(), unflushed: false, refused: false, failure: None };
     let shared = Rc::new(RefCell::new(shared));
     let connection = Box::pin(connect(GatherIo { shared: Rc::clone(&shared) }));
     Gathered { shared, connection, output: None }
@@ -89,7 +87,7 @@ impl<T, C: Future> Gathered<T, C> {
 
     /// Bytes that the socket has not taken yet.
     pub fn waiting(&self) -> usize {
-        self.shared.borrow().waiting()
+        self.shared.borrow().waiting.len()
     }
 }
 
@@ -138,37 +136,11 @@ impl Failure {
 // === impl Shared ===
 
 impl<T> Shared<T> {
-    fn waiting(&self) -> usize {
-        self.waiting.len() - self.sent
-    }
-
     /// Appends as much as there is room for.
     fn append(&mut self, bytes: &[u8]) -> usize {
-        if self.waiting.capacity() == 0 {
-            self.waiting = SPARE.take();
-        }
-        let count = bytes.len().min(LIMIT - self.waiting());
-        // What was sent makes room before the buffer grows.
-        if self.sent > 0 && self.waiting.len() + count > LIMIT {
-            self.waiting.drain(..self.sent);
-            self.sent = 0;
-        }
-        let len = self.waiting.len() + count;
-        if len > self.waiting.capacity() {
-            self.waiting.reserve_exact(len.next_power_of_two().clamp(SMALLEST, LIMIT) - self.waiting.len());
-        }
-        self.waiting.extend_from_slice(&bytes[..count]);
+        let count = bytes.len().min(LIMIT - self.waiting.len());
+        self.waiting.push(&bytes[..count]);
         count
-    }
-
-    /// Gives the buffer back.
-    fn clear(&mut self) {
-        self.sent = 0;
-        let mut buffer = std::mem::take(&mut self.waiting);
-        if buffer.capacity() > 0 {
-            buffer.clear();
-            SPARE.set(buffer);
-        }
     }
 
     /// Whether writing has failed, as the connection is told: the first time with the error itself.
@@ -193,24 +165,23 @@ impl<T: AsyncWrite + Unpin> Shared<T> {
         }
         Poll::Ready(ready!(polled).map_err(|error| {
             self.failure = Some(Failure { kind: error.kind(), error: Some(error), news: true });
-            self.clear();
+            self.waiting.clear();
             Failed
         }))
     }
 
     /// Writes until at most `down_to` bytes wait.
     fn poll_write_out(&mut self, cx: &mut Context<'_>, down_to: usize) -> Poll<io::Result<()>> {
-        while self.waiting() > down_to {
-            match ready!(Pin::new(&mut self.io).poll_write(cx, &self.waiting[self.sent..]))? {
+        while self.waiting.len() > down_to {
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            let count = self.waiting.slices(&mut slices);
+            match ready!(Pin::new(&mut self.io).poll_write_vectored(cx, &slices[..count]))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 count => {
-                    self.sent += count;
+                    self.waiting.advance(count);
                     self.unflushed = true;
                 }
             }
-        }
-        if self.waiting() == 0 {
-            self.clear();
         }
         Poll::Ready(Ok(()))
     }
@@ -218,7 +189,7 @@ impl<T: AsyncWrite + Unpin> Shared<T> {
     /// Makes sure that there is room for at least one byte.
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.check()?;
-        if self.waiting() < LIMIT {
+        if self.waiting.len() < LIMIT {
             return Poll::Ready(Ok(()));
         }
         let polled = self.poll_write_out(cx, LIMIT / 2);
@@ -229,7 +200,7 @@ impl<T: AsyncWrite + Unpin> Shared<T> {
     /// Nothing can be written any more, and the connection is told so with `error`.
     fn fail(&mut self, error: io::Error) -> io::Error {
         self.failure = Some(Failure { kind: error.kind(), error: None, news: false });
-        self.clear();
+        self.waiting.clear();
         error
     }
 }
@@ -251,7 +222,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for GatherIo<T> {
         Poll::Ready(Ok(shared.append(buf)))
     }
 
-    fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let mut shared = self.shared.borrow_mut();
         ready!(shared.poll_room(cx))?;
         Poll::Ready(Ok(bufs.iter().map(|buf| shared.append(buf)).sum()))

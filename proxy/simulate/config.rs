@@ -14,6 +14,8 @@ pub struct Config {
     pub socket: Option<PathBuf>,
     /// The kubelet's root directory, in which state files are kept as pods come and go; `None`: no state files.
     pub root_dir: Option<PathBuf>,
+    /// Take the socket from a living process, as it is: by a rename.
+    pub replace: bool,
     /// Active pods.
     pub pods: usize,
     /// Ended pods that the kubelet knows still: in `v1alpha1` List, in Get, and before 1.34 in `v1` List.
@@ -147,6 +149,7 @@ impl Default for Config {
         Self {
             socket: None,
             root_dir: None,
+            replace: false,
             pods: 110,
             terminated: 3,
             devices: 128,

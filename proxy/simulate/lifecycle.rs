@@ -1,5 +1,6 @@
 //! The simulated kubelet's life: its socket, its restarts, and pods that come and go.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,6 +46,7 @@ impl Shared {
             return Ok(());
         }
         let listener = bind(&self.socket)?;
+        *self.bound.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = identity(&self.socket);
         let next = Instance { stop: self.closed.child_token(), tasks: TaskTracker::new() };
         self.stage.send_replace(stage);
         next.tasks.spawn(Arc::clone(self).accept(listener, next.stop.clone(), next.tasks.clone()));
@@ -239,6 +241,11 @@ fn bind(path: &Path) -> Result<UnixListener, StartError> {
             Err(StartError::Rename { path: path.to_owned(), source })
         }
     }
+}
+
+/// Device and inode of what is at a path.
+pub(super) fn identity(path: &Path) -> Option<(u64, u64)> {
+    std::fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
 /// Digits, as Go makes them for temporary files.

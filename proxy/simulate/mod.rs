@@ -20,6 +20,7 @@ mod service;
 mod simulator;
 mod state;
 mod state_files;
+mod sysfs;
 mod workload;
 
 #[cfg(test)]
@@ -36,3 +37,4 @@ pub use service::Method;
 pub use simulator::{PodError, Simulator, StartError};
 pub use state::Stage;
 pub use state_files::StateFileError;
+pub use sysfs::SYSFS;

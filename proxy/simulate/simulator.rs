@@ -12,12 +12,14 @@ use tokio_util::sync::DropGuard;
 
 use super::config::{Config, ConfigError};
 use super::fault::Fault;
+use super::lifecycle::identity;
 use super::node::{AllocateError, Node};
 use super::pod::{PodKey, PodRequest};
 use super::recorded::{self, RecordedError};
 use super::service::Method;
 use super::state::{Shared, Stage};
 use super::state_files::{File, StateFileError, StateFiles};
+use super::sysfs;
 
 /// A kubelet stand-in. Clones are handles on the same one; it ends with the last of them.
 #[derive(Clone)]
@@ -89,9 +91,12 @@ impl Simulator {
         let socket = config.socket()?;
         let list = config.from.as_deref().map(recorded::load).transpose()?;
         let files = config.root_dir.as_deref().map(StateFiles::create).transpose()?;
-        vacant(&socket).await?;
+        vacant(&socket, config.replace).await?;
         let shared = Arc::new(Shared::new(config, socket, list, files));
         shared.write(&File::ALL)?;
+        if let (Some(root), None) = (&shared.config.root_dir, &shared.config.from) {
+            sysfs::write(root, shared.state().node.inventory())?;
+        }
         let ends_tasks = Arc::new(shared.closed.clone().drop_guard());
         shared.run(Stage::Whole).await?;
         if shared.config.churn > 0.0 {
@@ -240,16 +245,19 @@ impl Simulator {
         self.shared.background.close();
         self.shared.background.wait().await;
         self.shared.halt().await;
-        // It may be gone, with its directory.
-        drop(std::fs::remove_file(&self.shared.socket));
+        // It may be gone, with its directory, or be another's by now.
+        let bound = *self.shared.bound.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if bound.is_some() && bound == identity(&self.shared.socket) {
+            drop(std::fs::remove_file(&self.shared.socket));
+        }
     }
 }
 
 /// Whether the socket's place may be taken: there is nothing, or a socket that nobody serves.
-async fn vacant(path: &Path) -> Result<(), StartError> {
+async fn vacant(path: &Path, replace: bool) -> Result<(), StartError> {
     match std::fs::symlink_metadata(path) {
         Ok(there) if !there.file_type().is_socket() => Err(StartError::NotASocket { path: path.to_owned() }),
-        Ok(_) if UnixStream::connect(path).await.is_ok() => Err(StartError::InUse { path: path.to_owned() }),
+        Ok(_) if !replace && UnixStream::connect(path).await.is_ok() => Err(StartError::InUse { path: path.to_owned() }),
         // A directory that cannot be read shows when the socket is bound.
         Ok(_) | Err(_) => Ok(()),
     }

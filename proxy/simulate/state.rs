@@ -45,6 +45,8 @@ pub(super) struct Shared {
     pub(super) config: Config,
     pub(super) features: Features,
     pub(super) socket: PathBuf,
+    /// Which file it was when it was bound last: another process may have put its own there.
+    pub(super) bound: Mutex<Option<(u64, u64)>>,
     pub(super) stage: watch::Sender<Stage>,
     pub(super) hang: watch::Sender<bool>,
     pub(super) counters: Counters,
@@ -88,6 +90,7 @@ impl Shared {
         Self {
             features,
             socket,
+            bound: Mutex::new(None),
             stage: watch::Sender::new(Stage::Down),
             hang: watch::Sender::new(config.hang),
             counters: Counters::default(),

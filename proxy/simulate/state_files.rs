@@ -17,8 +17,8 @@ use super::pod::{Container, MemoryBlock, Pod};
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write {path}")]
 pub struct StateFileError {
-    path: PathBuf,
-    source: io::Error,
+    pub(super) path: PathBuf,
+    pub(super) source: io::Error,
 }
 
 /// The files in a kubelet's root directory.
@@ -222,7 +222,7 @@ fn containers(node: &Node) -> impl Iterator<Item = (&Pod, &str, &Container)> {
 }
 
 /// A CPU list as the kernel writes it: `0-3,8`.
-fn cpu_set(cpus: &[u32]) -> String {
+pub(super) fn cpu_set(cpus: &[u32]) -> String {
     let mut sorted = cpus.to_vec();
     sorted.sort_unstable();
     let ranges = sorted.chunk_by(|a, b| a + 1 == *b).map(|run| match run {

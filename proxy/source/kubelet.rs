@@ -4,16 +4,18 @@ use std::cell::RefCell;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use prost::Message;
 use tonic::Code;
 
-use super::{Call, Failure, Upstream};
+use super::{Call, Failure, Reply, Upstream};
 use crate::causes::with_causes;
 use crate::client::{CallError, ConnectError, Connection, Limits, method};
 use crate::proto::v1::GetPodResourcesRequest;
+use crate::rights::denied_hint;
 
 /// How long a call may take. A kubelet that hangs is asked again then; whoever waits for it has a deadline of their own.
 const CALL_DEADLINE: Duration = Duration::from_secs(10);
@@ -31,6 +33,8 @@ struct State {
     connection: Option<Connection>,
     /// Device and inode of the socket that it was made to.
     dialled: Option<(u64, u64)>,
+    /// What tells its server from others.
+    server: Option<Arc<str>>,
     /// Connections made so far.
     made: u64,
 }
@@ -44,26 +48,30 @@ impl Kubelet {
         Self { socket, limits: Limits { max_reply, ..Limits::default() }, state: Rc::default() }
     }
 
-    fn open(&self) -> Option<Connection> {
-        self.state.borrow().connection.as_ref().filter(|connection| !connection.is_closed()).cloned()
+    /// The connection that is open, and its number.
+    fn open(&self) -> Option<(Connection, u64)> {
+        let state = self.state.borrow();
+        state.connection.as_ref().filter(|connection| !connection.is_closed()).map(|connection| (connection.clone(), state.made))
     }
 
-    async fn connection(&self) -> Result<Connection, Failure> {
+    async fn connection(&self) -> Result<(Connection, u64), Failure> {
         if let Some(connection) = self.open() {
             return Ok(connection);
         }
         // Looked up before dialling: where the socket is replaced in between, the next look finds a difference.
-        let dialled = identity(&self.socket);
+        let (dialled, before) = (identity(&self.socket), made(&self.socket));
         let connection = Connection::connect(&self.socket, self.limits).await.map_err(|error| unreachable_or_lost(&error))?;
-        let mut state = self.state.borrow_mut();
         // Two callers may have dialled at the same time: the first one's connection is as good as ours.
-        if let Some(other) = state.connection.as_ref().filter(|connection| !connection.is_closed()) {
-            return Ok(other.clone());
+        if let Some(other) = self.open() {
+            return Ok(other);
         }
+        let mut state = self.state.borrow_mut();
         state.connection = Some(connection.clone());
         state.dialled = dialled;
+        // Where it was replaced meanwhile, nobody knows which of the two took the connection.
+        state.server = before.filter(|before| made(&self.socket).as_ref() == Some(before));
         state.made += 1;
-        Ok(connection)
+        Ok((connection, state.made))
     }
 }
 
@@ -72,8 +80,8 @@ impl Upstream for Kubelet {
         self.connection().await.map(drop)
     }
 
-    async fn call(&self, call: Call<'_>) -> Result<Bytes, Failure> {
-        let connection = self.connection().await?;
+    async fn call(&self, call: Call<'_>) -> Result<Reply, Failure> {
+        let (connection, number) = self.connection().await?;
         let (method, request) = match call {
             Call::List => (method::LIST, Bytes::new()),
             Call::Allocatable => (method::ALLOCATABLE, Bytes::new()),
@@ -84,8 +92,9 @@ impl Upstream for Kubelet {
             }
         };
         match connection.unary(method, request, CALL_DEADLINE).await {
-            Ok(response) => Ok(response.into_inner()),
+            Ok(response) => Ok(Reply { message: response.into_inner(), connection: number }),
             Err(CallError::Status(status)) if status.code == Code::ResourceExhausted => Err(Failure::RateLimited),
+            Err(CallError::Status(status)) if status.code == Code::DeadlineExceeded => Err(Failure::Late(CALL_DEADLINE)),
             Err(CallError::Status(status)) => Err(Failure::Answered(status)),
             Err(CallError::Deadline(after)) => Err(Failure::Late(after)),
             Err(CallError::TooLarge { max }) => {
@@ -98,6 +107,10 @@ impl Upstream for Kubelet {
 
     fn connections(&self) -> u64 {
         self.state.borrow().made
+    }
+
+    fn server(&self) -> Option<Arc<str>> {
+        self.state.borrow().server.clone()
     }
 
     fn drop_if_replaced(&self) -> bool {
@@ -131,16 +144,23 @@ fn identity(socket: &Path) -> Option<(u64, u64)> {
     std::fs::metadata(socket).ok().map(|found| (found.dev(), found.ino()))
 }
 
+/// The socket file with when it was made or given its mode last: its inode's number alone is soon used again.
+fn made(socket: &Path) -> Option<Arc<str>> {
+    let found = std::fs::metadata(socket).ok()?;
+    Some(format!("{}:{}:{}.{:09}", found.dev(), found.ino(), found.ctime(), found.ctime_nsec()).into())
+}
+
 /// Only what says for sure that nobody serves there counts as unreachable: then the last good answer may still be given.
 /// A listener that does not answer may well have changed something.
 fn unreachable_or_lost(error: &ConnectError) -> Failure {
     match error {
         ConnectError::NoSuchFile(_) | ConnectError::Refused(_) => Failure::Unreachable(error.to_string()),
         // Behind these a kubelet may well be at work, and giving devices away.
-        ConnectError::NotASocket(_)
-        | ConnectError::PermissionDenied(_)
-        | ConnectError::TimedOut { .. }
-        | ConnectError::Handshake { .. }
-        | ConnectError::Io { .. } => Failure::Lost(with_causes(error)),
+        ConnectError::PermissionDenied(path) => {
+            Failure::Lost(denied_hint(path).map_or_else(|| error.to_string(), |hint| format!("{error}; {hint}")))
+        }
+        ConnectError::NotASocket(_) | ConnectError::TimedOut { .. } | ConnectError::Handshake { .. } | ConnectError::Io { .. } => {
+            Failure::Lost(with_causes(error))
+        }
     }
 }

@@ -3,6 +3,7 @@
 mod kubelet;
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -27,6 +28,15 @@ pub enum Call<'a> {
     },
     /// `v1alpha1` List.
     AlphaList,
+}
+
+/// A reply of the kubelet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The message, byte for byte.
+    pub message: Bytes,
+    /// The number of the connection that it came over, from 1: another one than before means that another kubelet may have answered.
+    pub connection: u64,
 }
 
 /// Why a call brought no reply.
@@ -60,11 +70,16 @@ pub trait Upstream: Clone + 'static {
     /// Makes sure of a connection. No call is made.
     fn connect(&self) -> impl Future<Output = Result<(), Failure>>;
 
-    /// Makes a call and returns the reply's message, byte for byte.
-    fn call(&self, call: Call<'_>) -> impl Future<Output = Result<Bytes, Failure>>;
+    /// Makes a call.
+    fn call(&self, call: Call<'_>) -> impl Future<Output = Result<Reply, Failure>>;
 
-    /// How many connections have been made so far: another number than before means that another kubelet may be answering.
+    /// How many connections have been made so far, by whoever called. Which of them a reply came over, the reply tells.
     fn connections(&self) -> u64;
+
+    /// What tells the server that is connected to from every other that this boot has seen; `None`: nothing does.
+    fn server(&self) -> Option<Arc<str>> {
+        None
+    }
 
     /// Looks whether the socket is another than the one connected to; if so lets the connection go, so that the next call makes a
     /// new one, and says yes.

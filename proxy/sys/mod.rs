@@ -1,6 +1,7 @@
 //! The few calls that the compiler cannot check, each with its reason. `unsafe` stands here alone.
 #![expect(unsafe_code, reason = "this is the place for it")]
 
+pub mod rights;
 #[cfg(feature = "ebpf")]
 mod shared;
 mod words;

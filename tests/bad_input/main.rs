@@ -6,6 +6,7 @@ mod harness;
 mod instances;
 mod refused;
 mod replies;
+mod rights;
 mod somebody;
 mod unreachable;
 

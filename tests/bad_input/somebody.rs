@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::harness::Place;
 
 /// Nobody's files need be there.
-const SOMEBODY: u32 = 65534;
+pub(crate) const SOMEBODY: u32 = 65534;
 
 /// Makes a command that of somebody else, who can read the program and the place, and to whom these directories are given. Root alone can.
 pub(crate) fn as_somebody(place: &Place, command: &Command, directories: &[&str]) -> Command {

@@ -1,10 +1,11 @@
 //! The command as a user meets it: what it prints, and how it ends.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+mod demo;
 mod server;
 
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
 use assert_cmd::Command;
@@ -14,11 +15,17 @@ use tonic::Status;
 
 /// The command with nothing of ours in its environment.
 fn command(args: &[&str]) -> Command {
-    let mut command = Command::cargo_bin("podresources-proxy").unwrap();
+    let mut command = Command::from_std(plain(assert_cmd::cargo::cargo_bin("podresources-proxy")));
+    command.args(args);
+    command
+}
+
+/// A program with nothing of ours in its environment.
+fn plain(program: PathBuf) -> std::process::Command {
+    let mut command = std::process::Command::new(program);
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("PODRESOURCES_PROXY_")) {
         command.env_remove(name);
     }
-    command.args(args);
     command
 }
 
@@ -74,8 +81,52 @@ fn allocatable_puts_both_calls_together() {
     let server = Server::of_case("1.36.2-vm-2numa");
     let node = ask(&["allocatable", "-o", "wide"], &server.socket());
     assert!(node.status.success(), "{node:?}");
-    let line = out(&node).lines().find(|line| line.starts_with("0 ") && line.contains("example.com/resource")).unwrap();
-    assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["0", "example.com/resource", "1", "(Dev-1)", "1", "(Dev-1)", "0"]);
+    let (table, devices) = out(&node).split_once("\n\n").unwrap();
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let line = table.lines().find(|line| line.starts_with("0 ") && line.contains("example.com/resource")).unwrap();
+    assert_eq!(words(line), ["0", "example.com/resource", "1", "1", "0"]);
+    assert_eq!(words(devices.lines().nth(1).unwrap()), ["0", "example.com/resource", "Dev-1", "default/excl1-node1/main"]);
+}
+
+#[test]
+fn cpus_stand_under_the_numa_nodes_that_a_sysfs_tells() {
+    let server = Server::of_case("1.36.2-vm-2numa");
+    let sysfs = tempfile::tempdir().unwrap();
+    for (node, list) in [("node0", "0-1\n"), ("node1", "2-3\n")] {
+        let node = sysfs.path().join("devices/system/node").join(node);
+        std::fs::create_dir_all(&node).unwrap();
+        std::fs::write(node.join("cpulist"), list).unwrap();
+    }
+    let node = command(&["allocatable", "--sysfs"]).arg(sysfs.path()).arg("--socket").arg(server.socket()).output().unwrap();
+    let cpus: Vec<_> =
+        out(&node).lines().filter(|line| line.contains(" cpu ")).map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(cpus, [Some("0"), Some("1")]);
+}
+
+#[test]
+fn a_pod_may_be_named_as_list_prints_it() {
+    let server = Server::of_case("1.36.2-vm-2numa");
+    let two = ask(&["get", "default", "excl2-node1"], &server.socket());
+    assert!(two.status.success() && out(&two).contains("excl2-node1"), "{two:?}");
+    assert_eq!(ask(&["get", "default/excl2-node1"], &server.socket()).stdout, two.stdout);
+    for bad in [&["get", "default"][..], &["get", "default/"], &["get", "a/b", "c"], &["get", "a/b/c"]] {
+        let refused = ask(bad, &server.socket());
+        assert_eq!(refused.status.code(), Some(64), "{bad:?}");
+        assert_eq!(err(&refused, Path::new("-")), "error: which pod? Give NAMESPACE NAME or NAMESPACE/NAME\n");
+    }
+}
+
+#[test]
+fn a_stale_answer_is_remarked_whatever_is_printed() {
+    let server = Server::stale("1.36.2-vm-2numa");
+    for verb in [&["list"][..], &["get", "default/excl2-node1"], &["allocatable"]] {
+        for output in ["table", "wide", "json", "yaml", "name"] {
+            let answer = ask(&[verb, &["-o", output]].concat(), &server.socket());
+            assert!(answer.status.success() && !answer.stdout.is_empty(), "{answer:?}");
+            let said = err(&answer, Path::new("-"));
+            assert_eq!(said, "stale: the kubelet cannot be reached; this is what it said last, 2m 5s ago\n", "{verb:?} {output}");
+        }
+    }
 }
 
 #[test]
@@ -147,6 +198,13 @@ fn a_configuration_with_a_typo_is_64_and_names_the_line_and_the_key() {
     let check = run(&["config", "check", file.to_str().unwrap()]);
     assert_eq!(check.status.code(), Some(64));
     assert_snapshot!(err(&check, dir.path()), @"error: DIR/config.toml:2: unknown key `upstream.socet`; did you mean `upstream.socket`?");
+    let by_flag = run(&["config", "check", "--config", file.to_str().unwrap(), "--max-stale", "soon"]);
+    assert_eq!(by_flag.status.code(), Some(64));
+    assert_eq!(by_flag.stderr, check.stderr);
+    std::fs::write(&file, "").unwrap();
+    let flag = run(&["config", "check", file.to_str().unwrap(), "--max-stale", "soon"]);
+    assert_eq!(flag.status.code(), Some(64));
+    assert_snapshot!(err(&flag, dir.path()), @r#"error: --max-stale: "soon" does not fit `upstream.max_stale`: give a time with a unit, such as 500ms, 10s or 5m"#);
     let absent = run(&["config", "show", "--config", "/nowhere/config.toml"]);
     assert_eq!(absent.status.code(), Some(64));
     assert_snapshot!(err(&absent, dir.path()), @"error: cannot read the configuration file /nowhere/config.toml: No such file or directory (os error 2)");

@@ -24,6 +24,7 @@ struct Replies {
     list: ListPodResourcesResponse,
     allocatable: AllocatableResourcesResponse,
     error: Option<Status>,
+    stale: bool,
 }
 
 // === impl Server ===
@@ -31,7 +32,12 @@ struct Replies {
 impl Server {
     /// Serves `tests/cases/kubelet/list-<case>.hex` and `alloc-<case>.hex`.
     pub(crate) fn of_case(case: &str) -> Self {
-        Self::start(Replies { list: recorded("list", case), allocatable: recorded("alloc", case), error: None })
+        Self::start(Replies::of_case(case))
+    }
+
+    /// The same, marked as the proxy marks what it cannot ask for anew.
+    pub(crate) fn stale(case: &str) -> Self {
+        Self::start(Replies { stale: true, ..Replies::of_case(case) })
     }
 
     /// Serves a node without pods.
@@ -76,12 +82,29 @@ async fn serve(listener: std::os::unix::net::UnixListener, replies: Replies) {
 // === impl Replies ===
 
 impl Replies {
+    fn of_case(case: &str) -> Self {
+        Self { list: recorded("list", case), allocatable: recorded("alloc", case), error: None, stale: false }
+    }
+
     fn empty(error: Option<Status>) -> Self {
-        Self { list: ListPodResourcesResponse::default(), allocatable: AllocatableResourcesResponse::default(), error }
+        Self {
+            list: ListPodResourcesResponse::default(),
+            allocatable: AllocatableResourcesResponse::default(),
+            error,
+            stale: false,
+        }
     }
 
     fn reply<T>(&self, reply: T) -> Result<Response<T>, Status> {
-        self.error.clone().map_or_else(|| Ok(Response::new(reply)), Err)
+        if let Some(error) = &self.error {
+            return Err(error.clone());
+        }
+        let mut response = Response::new(reply);
+        if self.stale {
+            response.metadata_mut().insert("podresources-stale", "true".parse().unwrap());
+            response.metadata_mut().insert("podresources-age", "125.250".parse().unwrap());
+        }
+        Ok(response)
     }
 }
 

@@ -1,11 +1,13 @@
 //! Metadata both ways: what a client may ask of an answer's age, and what every answer tells of it.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use http::Request;
 use podresources_proxy::grpc::Code;
-use podresources_proxy::simulate::{Method, Simulator, Stage};
+use podresources_proxy::simulate::{Method, Phase, PodKey, Simulator, Stage};
 
-use crate::client::{ALLOCATABLE, ALPHA_LIST, GET, LIST, Reply};
+use crate::client::{ALLOCATABLE, ALPHA_LIST, Body, GET, LIST, Reply};
 use crate::harness::{Place, Proxy, eventually, of_pod, with};
 
 fn label<'a>(reply: &'a Reply, name: &str) -> Option<&'a str> {
@@ -142,5 +144,65 @@ async fn a_hanging_kubelet_is_waited_for_until_the_clients_own_deadline() {
     kubelet.hang(false);
     let fresh = place.call(LIST, |_| {}).await;
     fresh.assert_ok(&fresh.body);
+    proxy.stop().await;
+}
+
+/// One call of any method, with metadata; a Get asks for the pod.
+async fn call_for(place: &Place, method: &str, pod: &PodKey, name: &'static str, value: &'static str) -> Reply {
+    let change = |request: &mut Request<Body>| {
+        with(name, value)(request);
+        if method == GET {
+            of_pod(&pod.namespace, &pod.name)(request);
+        }
+    };
+    place.call(method, change).await
+}
+
+#[tokio::test]
+async fn while_the_kubelet_hangs_each_client_has_its_own_fate_and_no_other_clients() {
+    let place = Arc::new(Place::new());
+    let kubelet = place.simulator(|_| {}).await;
+    let proxy = place.start(&[]).await;
+    proxy.ready().await;
+    let pod = kubelet.node().pods().find(|pod| pod.phase == Phase::Prepared).unwrap().key.clone();
+    place.call(ALPHA_LIST, |_| {}).await;
+    kubelet.hang(true);
+    // A change that the proxy sees.
+    kubelet.add_some_pod().await.unwrap();
+
+    // Those who want the newest wait, each for as long as it likes.
+    let ended = Arc::new(Mutex::new(Vec::new()));
+    let wait = |deadline: &'static str, method: &'static str| {
+        let (place, ended, pod) = (Arc::clone(&place), Arc::clone(&ended), pod.clone());
+        tokio::spawn(async move {
+            let reply = call_for(&place, method, &pod, "grpc-timeout", deadline).await;
+            ended.lock().unwrap().push(deadline);
+            reply
+        })
+    };
+    let methods = [LIST, GET, ALLOCATABLE, ALPHA_LIST];
+    let waiting: Vec<_> = ["900m", "1800m"].iter().flat_map(|deadline| methods.map(|method| wait(deadline, method))).collect();
+    let patient: Vec<_> = methods.iter().map(|method| wait("60S", method)).collect();
+
+    // Those who are content with an older answer have it at once, as often as they ask, whoever waits meanwhile.
+    for _ in 0..20 {
+        for method in methods {
+            let reply = call_for(&place, method, &pod, "podresources-max-age", "1h").await;
+            assert!(reply.body.len() > 5, "{method}: {reply:?}");
+            assert_eq!(label(&reply, "podresources-stale"), None, "{method}");
+        }
+    }
+    for waiting in waiting {
+        let (code, text) = waiting.await.unwrap().error();
+        assert_eq!(code, Code::Unavailable);
+        assert!(text.starts_with("podresources-proxy: no answer newer than the last change within "), "{text}");
+    }
+    assert_eq!(*ended.lock().unwrap(), [["900m"; 4], ["1800m"; 4]].concat(), "each at its own deadline");
+    assert!(patient.iter().all(|patient| !patient.is_finished()), "they wait still");
+    kubelet.hang(false);
+    for patient in patient {
+        let reply = patient.await.unwrap();
+        reply.assert_ok(&reply.body);
+    }
     proxy.stop().await;
 }

@@ -9,5 +9,6 @@ mod harness;
 mod profiles;
 mod recorded;
 mod restart;
+mod saved;
 
 use harness::client;

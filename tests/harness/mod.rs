@@ -29,7 +29,7 @@ pub(crate) struct Place(TempDir);
 
 /// A running proxy; killed when dropped.
 pub(crate) struct Proxy {
-    child: Child,
+    pub(crate) child: Child,
     log: PathBuf,
     admin: PathBuf,
 }
@@ -71,6 +71,7 @@ impl Place {
             ("KUBELET_SOCKET", "kubelet/pod-resources/kubelet.sock"),
             ("LISTEN_SOCKET", "proxy/kubelet.sock"),
             ("ADMIN_SOCKET", "admin/admin.sock"),
+            ("STATE_DIR", "state"),
             ("POD_LOGS_DIR", "logs"),
             ("CGROUP_ROOT", "cgroup"),
         ] {

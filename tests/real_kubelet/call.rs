@@ -22,7 +22,7 @@ pub(crate) const ALPHA_LIST: &str = "/v1alpha1.PodResourcesLister/List";
 /// What a client waits for where a test does not say otherwise.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// What Kata gives as the address, and so what it sends as `:authority`.
-const ADDRESS: &str = "http://[::]:50051";
+pub(crate) const ADDRESS: &str = "http://[::]:50051";
 
 /// How a call ended.
 #[derive(Debug)]

@@ -43,6 +43,19 @@ pub(crate) fn of_pod(root: &str, uid: &str) -> Option<PathBuf> {
     ["", "burstable", "besteffort"].iter().map(|class| kubepods.join(class).join(&name)).find(|path| path.is_dir())
 }
 
+/// The cgroups of all pods below `root`, in every hierarchy.
+pub(crate) fn of_pods(root: &str) -> impl Iterator<Item = PathBuf> {
+    let hierarchies: Vec<_> = if Path::new(ROOT).join("cgroup.controllers").exists() {
+        vec![PathBuf::from(ROOT)]
+    } else {
+        directories(Path::new(ROOT)).collect()
+    };
+    let kubepods = hierarchies.into_iter().map(move |hierarchy| hierarchy.join(root).join("kubepods"));
+    let parents = kubepods.flat_map(|kubepods| ["", "burstable", "besteffort"].map(|class| kubepods.join(class)));
+    let pods = parents.flat_map(|parent| directories(&parent).collect::<Vec<_>>());
+    pods.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("pod")))
+}
+
 /// How many of the cgroups directly in it run a program of their own: a pod's containers and its sandbox. Before that, runc waits there.
 pub(crate) fn started_children(cgroup: &Path) -> usize {
     directories(cgroup).filter(|child| runs_a_program(child)).count()

@@ -1,7 +1,7 @@
 //! Real clients, unmodified, each against the kubelet and then through us: the same codes, texts and replies.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -37,6 +37,9 @@ const GRPC_GO_FORMS: [&str; 12] = [
     "authority=kubelet",
 ];
 
+/// The one client that needs no program: tonic over a connector, as Kata's agent calls (see [`call::Client`]).
+const TONIC: &str = "tonic";
+
 /// A program to run with a socket's path, and the words before and after it.
 struct Client {
     program: PathBuf,
@@ -71,6 +74,9 @@ fn all(bin: &Path) -> Vec<Client> {
         clients.push(Client { program: python, before: vec![here.join("python/client.py").into()], form: Some(form) });
         clients.push(Client { program: "node".into(), before: vec![here.join("node/client.js").into()], form: Some(form) });
     }
+    let java =
+        ["-cp".into(), [bin.join("java/classes"), bin.join("java/lib/*")].map(PathBuf::into_os_string).join(OsStr::new(":"))];
+    clients.push(Client { program: "java".into(), before: [&java[..], &["Client".into()]].concat(), form: Some("netty") });
     clients
 }
 
@@ -116,6 +122,25 @@ fn unhex(text: &str) -> Vec<u8> {
     digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
 
+/// The five calls of every client, by tonic.
+async fn tonic(socket: &Path) -> Vec<Line> {
+    let mut client = call::Client::connect(socket).await;
+    let mut lines = Vec::new();
+    for (method, path, request) in [
+        ("List", call::LIST, Vec::new()),
+        ("GetAllocatableResources", call::ALLOCATABLE, Vec::new()),
+        ("Get", call::GET, call::get_request(NAMESPACE, POD)),
+        ("Get unknown", call::GET, call::get_request(NAMESPACE, "no-such-pod")),
+        ("v1alpha1 List", call::ALPHA_LIST, Vec::new()),
+    ] {
+        let reply = client.call(path, request).await;
+        let message = if reply.code == 0 { canonical::text(path, &reply.message) } else { String::new() };
+        let (client, form) = (TONIC.to_owned(), call::ADDRESS.to_owned());
+        lines.push(Line { client, form, method: method.to_owned(), code: reply.code.into(), text: reply.text, reply: message });
+    }
+    lines
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs a real kubelet and real clients: `cargo xtask test --only kubelet`"]
 async fn every_real_client_gets_from_us_what_the_kubelet_gives_it() {
@@ -124,10 +149,7 @@ async fn every_real_client_gets_from_us_what_the_kubelet_gives_it() {
     let proxy = Proxy::start(&node, &[]).await;
     let mut differences = Vec::new();
     let mut seen = BTreeSet::new();
-    for client in all(&bin) {
-        let kubelet = client.run(&bin, &node.socket()).await;
-        tokio::time::sleep(BREATH).await;
-        let ours = client.run(&bin, &proxy.socket()).await;
+    let mut compare = |kubelet: Vec<Line>, ours: Vec<Line>| {
         for (kubelet, ours) in kubelet.iter().zip(&ours) {
             let verdict = if kubelet == ours { "same" } else { "DIFFERENT" };
             println!("{} | {} | {} | code {} | {} | {verdict}", ours.client, ours.form, ours.method, ours.code, ours.text);
@@ -138,8 +160,14 @@ async fn every_real_client_gets_from_us_what_the_kubelet_gives_it() {
         if kubelet != ours {
             differences.push((kubelet, ours));
         }
+    };
+    for client in all(&bin) {
+        let kubelet = client.run(&bin, &node.socket()).await;
+        tokio::time::sleep(BREATH).await;
+        compare(kubelet, client.run(&bin, &proxy.socket()).await);
     }
+    compare(tonic(&node.socket()).await, tonic(&proxy.socket()).await);
     assert!(differences.is_empty(), "{differences:#?}");
-    // 5 grpc-go, grpcio and grpc-js with 5 methods each, both multus with one, Kubernetes' own with 4 and 1.
-    assert_eq!(seen.len(), 7 * 5 + 2 + 5, "{seen:#?}");
+    // 5 grpc-go, grpcio, grpc-js, grpc-java and tonic with 5 methods each, both multus with one, Kubernetes' own with 4 and 1.
+    assert_eq!(seen.len(), 9 * 5 + 2 + 5, "{seen:#?}");
 }

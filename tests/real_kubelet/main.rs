@@ -10,6 +10,8 @@ mod canonical;
 mod cgroup;
 mod clients;
 mod fidelity;
+mod identity;
+mod new_pods;
 mod node;
 mod outages;
 mod proxy;

@@ -1,5 +1,6 @@
 //! A node with a real kubelet, from `tests/lab/node`.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -104,6 +105,14 @@ impl Node {
         self.pod(&["add", name, kind]);
     }
 
+    /// Adds a static pod by its manifest. It goes with the node.
+    pub(crate) fn add_manifest(&self, name: &str, manifest: &str) {
+        let folder = self.folder.path().join("manifests");
+        // Renamed into place: the kubelet reads a file as soon as it sees it.
+        fs::write(folder.join(format!(".{name}")), manifest).unwrap();
+        fs::rename(folder.join(format!(".{name}")), folder.join(format!("{name}.yaml"))).unwrap();
+    }
+
     pub(crate) fn remove_pod(&self, name: &str) {
         self.pod(&["remove", name]);
     }
@@ -125,6 +134,11 @@ impl Node {
         .await;
         tokio::time::sleep(RUNTIME_NOTES).await;
         cgroup
+    }
+
+    /// The cgroups of all its pods, in every hierarchy.
+    pub(crate) fn pod_cgroups(&self) -> HashSet<PathBuf> {
+        cgroup::of_pods(&self.cgroup).collect()
     }
 
     /// From its log folder, `NAMESPACE_NAME_UID`. Each pod of a test has a name of its own.

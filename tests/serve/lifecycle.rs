@@ -56,17 +56,41 @@ async fn whoever_was_in_the_queue_at_the_stop_is_served() {
 }
 
 #[tokio::test]
-async fn the_grace_bounds_the_end() {
+async fn the_grace_bounds_the_end_and_calls_that_still_wait_are_told() {
     let fake = Fake::replying(b"").gated();
     let mut server = Running::with(&fake, |config| config.serving.limits.grace = Duration::from_millis(20));
-    let client = Client::connect(&server.path()).await.unwrap();
-    let mut send = client.send.clone();
-    let call = tokio::spawn(async move { send.send_request(crate::client::request(LIST)).await });
-    eventually("the call waits", || fake.waiting() == 1).await;
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        clients.push(Client::connect(&server.path()).await.unwrap());
+    }
+    let stop = async {
+        eventually("the calls wait", || fake.waiting() == 3).await;
+        server.stop.cancel();
+        server.serving.drained().await;
+    };
+    let [first, second, third] = clients.as_mut_slice() else { unreachable!("three") };
+    let (first, second, third, ()) = tokio::join!(first.ask(LIST, |_| {}), second.ask(LIST, |_| {}), third.ask(LIST, |_| {}), stop);
+    for reply in [first, second, third] {
+        let (code, text) = reply.error();
+        assert_eq!(code, Code::Unavailable);
+        assert_eq!(text, "podresources-proxy: shutting down; there was no answer within the grace of 20ms");
+    }
+    assert_eq!(fake.waiting(), 0);
+    for client in clients {
+        client.connection.await.unwrap().expect("the connection ends well");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_does_not_hold_the_end_up() {
+    // Far more than a socket's buffer and a stream's window hold.
+    let fake = Fake::replying(&vec![7; 8 << 20]);
+    let mut server = Running::with(&fake, |config| config.serving.limits.grace = Duration::from_millis(20));
+    let mut client = Client::connect(&server.path()).await.unwrap();
+    client.send.ready().await.unwrap();
+    let _unread = client.send.send_request(crate::client::request(LIST)).await.unwrap();
     server.stop.cancel();
     server.serving.drained().await;
-    assert!(call.await.unwrap().is_err());
-    assert_eq!(fake.waiting(), 0);
 }
 
 #[tokio::test]

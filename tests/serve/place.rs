@@ -12,7 +12,7 @@ use rustix::process::{geteuid, umask};
 use tokio_util::sync::CancellationToken;
 
 use crate::client::{Client, LIST};
-use crate::fake::{Fake, Running, config};
+use crate::fake::{Fake, Running, config, eventually};
 use crate::lifecycle::{again, child_path};
 
 fn bind(path: &Path) -> Result<Bound, SocketError> {
@@ -226,6 +226,44 @@ async fn a_leftover_of_a_process_that_died_before_publishing_is_no_obstacle() {
     assert!(leftover.exists());
     let _bound = bind(&path).unwrap();
     assert_eq!(names(directory.path()).len(), 1, "{:?}", names(directory.path()));
+}
+
+#[tokio::test]
+async fn a_socket_file_that_somebody_removes_is_made_anew_and_connections_live_on() {
+    let mut server = Running::with(&Fake::replying(b""), |config| config.socket.mode = 0o606);
+    let path = server.path();
+    let mut early = Client::connect(&path).await.unwrap();
+    early.ask(LIST, |_| {}).await.assert_ok(&[0; 5]);
+    let removed = async {
+        fs::remove_file(&path).unwrap();
+        eventually("the file is back", || path.exists()).await;
+        Client::connect(&path).await.unwrap().ask(LIST, |_| {}).await.assert_ok(&[0; 5]);
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o606);
+        // Its directory too, and again.
+        fs::remove_dir_all(path.parent().unwrap()).unwrap();
+        eventually("the file is back", || path.exists()).await;
+        Client::connect(&path).await.unwrap().ask(LIST, |_| {}).await.assert_ok(&[0; 5]);
+        early.ask(LIST, |_| {}).await.assert_ok(&[0; 5]);
+    };
+    tokio::select! {
+        () = server.serving.taken_over() => panic!("nobody has taken over"),
+        () = removed => {}
+    }
+    server.stop.cancel();
+    server.serving.drained().await;
+    assert_eq!(names(path.parent().unwrap()), [""; 0]);
+}
+
+#[tokio::test]
+async fn who_removes_our_file_and_serves_there_has_taken_over() {
+    let mut server = Running::new(&Fake::replying(b""));
+    let path = server.path();
+    fs::remove_file(&path).unwrap();
+    let _other = UnixListener::bind(&path).unwrap();
+    server.serving.taken_over().await;
+    server.stop.cancel();
+    server.serving.drained().await;
+    assert!(path.exists());
 }
 
 #[tokio::test]

@@ -3,12 +3,14 @@
 mod bench;
 mod build_ebpf;
 mod lab;
+mod links;
 mod means;
 mod report;
 mod rules;
 mod shell;
 mod test;
 mod tidy;
+mod vm;
 
 use std::process::ExitCode;
 
@@ -25,6 +27,7 @@ enum Verb {
     BuildEbpf(build_ebpf::Args),
     #[command(subcommand)]
     Lab(lab::Verb),
+    Vm(Box<vm::Args>),
 }
 
 fn main() -> ExitCode {
@@ -42,5 +45,6 @@ fn run(verb: &Verb) -> Result<ExitCode> {
         Verb::Bench(args) => bench::run(args),
         Verb::BuildEbpf(args) => build_ebpf::run(args),
         Verb::Lab(verb) => lab::run(verb)?,
+        Verb::Vm(args) => vm::run(args)?,
     })
 }

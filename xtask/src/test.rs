@@ -7,9 +7,9 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
 use crate::report::Report;
-use crate::{build_ebpf, lab, means, shell, tidy};
+use crate::{build_ebpf, lab, means, shell, tidy, vm};
 
-/// Everything that must pass: tidy, unit, integration, real clients, real kubelet
+/// Everything that must pass: tidy, unit, integration, a virtual machine, real clients, real kubelet
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only this area; may be given more than once
@@ -29,6 +29,10 @@ enum Area {
     Integration,
     /// The HTTP/2 conformance test
     H2spec,
+    /// Never stale: real cgroups changed under a running proxy
+    Freshness,
+    /// The eBPF programs in a kernel that grants all of them: an emulated virtual machine
+    Vm,
     /// A real kubelet, and real clients of every age in front of it
     Kubelet,
 }
@@ -36,6 +40,10 @@ enum Area {
 /// Test targets that need something built first: they belong to an area of their own.
 const H2SPEC: &str = "h2spec";
 const REAL_KUBELET: &str = "real_kubelet";
+const FRESHNESS: &str = "freshness";
+const EBPF: &str = "ebpf";
+/// What only a kernel with fexit or kprobes can hold; the test in the virtual machine runs it.
+const IN_THE_VM: &str = "any_change";
 
 pub(crate) fn run(Args { only }: &Args) -> ExitCode {
     let wanted = |area| only.is_empty() || only.contains(&area);
@@ -56,8 +64,14 @@ pub(crate) fn run(Args { only }: &Args) -> ExitCode {
     if wanted(Area::H2spec) {
         report.step("h2spec", &[means::GO], h2spec);
     }
+    if wanted(Area::Freshness) {
+        report.step("freshness, on real cgroups", &[means::ROOT], freshness);
+    }
+    if wanted(Area::Vm) {
+        report.step("eBPF in a virtual machine", &vm::needs(vm::Arch::X86_64), in_vm);
+    }
     if wanted(Area::Kubelet) {
-        let needs = [&means::NODE[..], &[means::NPM, means::OPENSSL]].concat();
+        let needs = [&means::NODE[..], &[means::NPM, means::JAVAC, means::MAVEN, means::OPENSSL]].concat();
         report.step("real kubelet, real clients", &needs, real_kubelet);
     }
     report.finish()
@@ -69,7 +83,7 @@ fn integration() -> Result<()> {
     command.args(["test", "--locked"]);
     let targets = test_targets()?;
     let mut some = false;
-    for target in targets.iter().filter(|target| ![H2SPEC, REAL_KUBELET].contains(&target.as_str())) {
+    for target in targets.iter().filter(|target| ![H2SPEC, REAL_KUBELET, FRESHNESS].contains(&target.as_str())) {
         command.args(["--test", target]);
         some = true;
     }
@@ -79,11 +93,14 @@ fn integration() -> Result<()> {
     shell::run(&mut command)
 }
 
+/// The root package's; the other members' run elsewhere.
 fn test_targets() -> Result<Vec<String>> {
     let metadata = shell::output(shell::cargo().args(["metadata", "--locked", "--no-deps", "--format-version", "1"]))?;
     let metadata: Value = serde_json::from_str(&metadata).context("cargo metadata is not JSON")?;
-    let packages = metadata["packages"].as_array().into_iter().flatten();
-    let targets = packages.flat_map(|package| package["targets"].as_array().into_iter().flatten());
+    let mut packages = metadata["packages"].as_array().into_iter().flatten();
+    let package =
+        packages.find(|package| package["name"] == "podresources-proxy").context("the root package is not in cargo metadata")?;
+    let targets = package["targets"].as_array().into_iter().flatten();
     let tests = targets.filter(|target| target["kind"].as_array().is_some_and(|kinds| kinds.contains(&"test".into())));
     Ok(tests.filter_map(|target| target["name"].as_str().map(str::to_owned)).collect())
 }
@@ -93,6 +110,25 @@ fn h2spec() -> Result<()> {
     let mut command = shell::cargo();
     command.args(["test", "--locked", "--test", H2SPEC, "--", "--include-ignored"]).env("H2SPEC", clients.join("h2spec-2.2.1"));
     shell::run(&mut command)
+}
+
+fn freshness() -> Result<()> {
+    let mut command = shell::cargo();
+    // Latencies are printed, and one storm at a time is enough.
+    command.args(["test", "--locked", "--test", FRESHNESS, "--", "--include-ignored", "--test-threads=1", "--nocapture"]);
+    shell::run(command.args(["--skip", IN_THE_VM]))
+}
+
+/// One kernel; the others by hand, with `cargo xtask vm`.
+fn in_vm() -> Result<()> {
+    let xtask = std::env::current_exe().context("cannot find this program")?;
+    let vm = || {
+        let mut command = Command::new(&xtask);
+        command.args(["vm", "--kernel", "6.1"]);
+        command
+    };
+    shell::run(vm().args(["--numa", "2", "--package", "vm-guest", "--test", "ordered", "--", "--include-ignored"]))?;
+    shell::run(vm().args(["--test", EBPF]))
 }
 
 fn real_kubelet() -> Result<()> {

@@ -1,14 +1,15 @@
 //! `cargo xtask tidy`: everything about the sources that can be said without running them.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::report::Report;
-use crate::{means, rules, shell};
+use crate::{links, means, rules, shell};
 
-/// Formatting, lints, documentation links, the rules of the house, licences
+/// Formatting, lints, links, the rules of the house, licences
 #[derive(clap::Args)]
 pub(crate) struct Args {}
 
@@ -27,6 +28,7 @@ pub(crate) fn run(Args {}: &Args) -> ExitCode {
 
 pub(crate) fn steps(report: &mut Report) {
     report.step("rules of the house", &[], check_rules);
+    report.step("Markdown links", &[], check_links);
     report.step("fmt", &[], || shell::run(shell::cargo().args(["fmt", "--all", "--check"])));
     for (name, features) in FEATURE_SETS {
         report.step(&format!("clippy, {name}"), &[], || clippy(features));
@@ -53,20 +55,53 @@ fn clippy(features: &[&str]) -> Result<()> {
 
 /// Holds every file that is or will be tracked against [`rules`].
 fn check_rules() -> Result<()> {
-    let listing = shell::output(Command::new("git").args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]))?;
+    let files = files()?;
     let mut complaints = 0;
-    let mut files = 0;
-    for path in listing.split_terminator('\0').map(Path::new).filter(|path| path.is_file()) {
-        files += 1;
-        let content = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        for complaint in rules::check(path, &String::from_utf8_lossy(&content)) {
-            println!("{}: {complaint}", path.display());
-            complaints += 1;
-        }
+    for path in &files {
+        complaints += told(path, &rules::check(path, &text(path)?));
     }
     if complaints > 0 {
-        bail!("{complaints} complaints in {files} files");
+        bail!("{complaints} complaints in {} files", files.len());
     }
-    println!("{files} files keep the rules");
+    println!("{} files keep the rules", files.len());
     Ok(())
+}
+
+/// Looks where every link in a Markdown file leads that leads to a file of ours.
+fn check_links() -> Result<()> {
+    let files = files()?;
+    let documents: Vec<_> = files.iter().filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect();
+    let mut anchors = BTreeMap::new();
+    for path in &documents {
+        anchors.insert((*path).clone(), links::anchors(&text(path)?));
+    }
+    let mut complaints = 0;
+    for path in &documents {
+        let exists = |path: &Path| files.iter().any(|file| file.starts_with(path));
+        complaints += told(path, &links::check(path, &text(path)?, exists, &anchors));
+    }
+    if complaints > 0 {
+        bail!("{complaints} links lead nowhere");
+    }
+    println!("the links in {} documents lead somewhere", documents.len());
+    Ok(())
+}
+
+/// Every file that is or will be tracked.
+fn files() -> Result<Vec<PathBuf>> {
+    let listing = shell::output(Command::new("git").args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]))?;
+    Ok(listing.split_terminator('\0').map(PathBuf::from).filter(|path| path.is_file()).collect())
+}
+
+fn text(path: &Path) -> Result<String> {
+    let content = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(String::from_utf8_lossy(&content).into_owned())
+}
+
+/// Prints the complaints, and counts them.
+fn told(path: &Path, complaints: &[String]) -> usize {
+    for complaint in complaints {
+        println!("{}: {complaint}", path.display());
+    }
+    complaints.len()
 }

@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use super::{Inotify, Look, Meaning, Reader, Tag};
 use crate::change::epoch::{Epoch, Kind, Queue};
 use crate::change::source::{PartReport, Sees, Source, State};
+use crate::rights::denied_hint;
 
 /// Files in the kubelet's root directory whose replacement says that an allocation changed. The kubelet writes each to a temporary
 /// name (with a leading dot) and renames it.
@@ -219,11 +220,12 @@ impl Source for KubeletDirs {
 
 fn refused(path: &Path, error: Errno) -> State {
     let grant = match error {
-        Errno::NOSPC => "raise fs.inotify.max_user_watches",
-        Errno::ACCESS | Errno::PERM => "let this user read the directory, or grant CAP_DAC_READ_SEARCH",
-        _ => "",
+        Errno::NOSPC => "raise fs.inotify.max_user_watches".to_owned(),
+        // No capability is kept that would do instead.
+        Errno::ACCESS | Errno::PERM => denied_hint(path).unwrap_or_else(|| "let this user read the directory".to_owned()),
+        _ => String::new(),
     };
-    State::Refused { why: format!("watching {}: {error}", path.display()), grant: grant.to_owned() }
+    State::Refused { why: format!("watching {}: {error}", path.display()), grant }
 }
 
 #[cfg(test)]

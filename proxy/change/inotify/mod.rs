@@ -15,12 +15,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 
 use super::epoch::{Epoch, Kind, Queue};
 use super::gap::Gap;
+use super::wait::Wait;
 
 pub use kubelet_dirs::{KubeletDirs, Layout};
 pub use kubepods::KubepodsDirs;
@@ -71,10 +71,7 @@ pub(super) enum Look {
 /// One inotify instance.
 pub struct Inotify {
     fd: OwnedFd,
-    /// Written to when there is something to be looked at.
-    wake: OwnedFd,
-    /// Readable when events wait or `wake` was written to.
-    ready: OwnedFd,
+    wait: Wait,
     /// Set while somebody holds events that have left the queue and are not counted yet.
     taking: AtomicBool,
     table: Mutex<Table>,
@@ -97,7 +94,6 @@ struct Table {
     watches: HashMap<i32, Vec<(usize, Tag)>>,
     /// Directories to be looked at again, by owner.
     dirty: Vec<Dirty>,
-    error: Option<String>,
 }
 
 /// What has to be looked at again.
@@ -116,24 +112,22 @@ impl Inotify {
     /// An instance for these readers; each is known by its place.
     pub(super) fn new(readers: Vec<Box<dyn Reader>>) -> Result<Arc<Self>, WatchError> {
         let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(|e| WatchError::Init(e.into()))?;
-        let (wake, ready) = wait_for(&fd).map_err(|e| WatchError::Wait(e.into()))?;
+        let wait = Wait::new(&fd).map_err(WatchError::Wait)?;
         let table = Table { dirty: vec![Dirty::default(); readers.len()], ..Table::default() };
         let owner = |reader| Owner { reader, gap: Gap::default(), events: AtomicU64::new(0), losses: AtomicU64::new(0) };
         let owners = readers.into_iter().map(owner).collect();
         let (taking, most) = (AtomicBool::new(false), AtomicU64::new(u64::MAX));
-        Ok(Arc::new(Self { fd, wake, ready, taking, table: Mutex::new(table), owners, most }))
+        Ok(Arc::new(Self { fd, wait, taking, table: Mutex::new(table), owners, most }))
     }
 
     /// A descriptor of its own to wait on for readability.
     pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
-        self.ready.try_clone()
+        self.wait.descriptor()
     }
 
     /// To be called before looking at what is dirty, so that what comes meanwhile wakes again.
     pub(super) fn woken(&self) {
-        let mut count = [0; 8];
-        // Nothing to read means that another source has done it.
-        let _read = rustix::io::read(&self.wake, &mut count);
+        self.wait.clear();
     }
 
     /// Watches a directory for an owner. Says its descriptor, and whether it is watched so only now.
@@ -203,11 +197,6 @@ impl Inotify {
         self.owners.get(owner).map(counts).unwrap_or_default()
     }
 
-    /// The last error of reading, for people.
-    pub(super) fn error(&self) -> Option<String> {
-        self.lock().error.clone()
-    }
-
     /// How many directories are watched.
     pub(super) fn watches(&self) -> usize {
         self.lock().watches.len()
@@ -243,15 +232,14 @@ impl Inotify {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,
                 Err(error) => {
-                    table.error = Some(format!("reading inotify: {error}"));
+                    tracing::warn!(%error, "reading inotify events");
                     look |= self.all_lost(table, &mut seen);
                     break;
                 }
             }
         }
         if look {
-            // Full only after 2^64 writes.
-            let _written = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+            self.wait.wake();
         }
         seen
     }
@@ -259,7 +247,7 @@ impl Inotify {
     /// Takes in one event; says whether something is to be looked at.
     fn event(&self, table: &mut Table, wd: i32, flags: ReadFlags, name: &[u8], seen: &mut Option<Kind>) -> bool {
         if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
-            table.error = Some("the inotify queue overflowed".to_owned());
+            tracing::warn!("the inotify queue has overflowed: everything is looked at again");
             return self.all_lost(table, seen);
         }
         let Some(known) = table.watches.get(&wd) else {
@@ -333,16 +321,6 @@ impl std::fmt::Debug for Inotify {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Inotify").field("fd", &self.fd).finish_non_exhaustive()
     }
-}
-
-/// An event counter, and a descriptor that is readable when it or `fd` is.
-fn wait_for(fd: &OwnedFd) -> Result<(OwnedFd, OwnedFd), Errno> {
-    let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-    let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    for (fd, data) in [(fd, 0), (&wake, 1)] {
-        epoll::add(&ready, fd, epoll::EventData::new_u64(data), epoll::EventFlags::IN)?;
-    }
-    Ok((wake, ready))
 }
 
 /// The kind that includes the other.

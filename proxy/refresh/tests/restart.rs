@@ -50,6 +50,21 @@ fn after_a_restart_a_lost_pod_goes_when_its_device_has_another_owner() {
 }
 
 #[test]
+fn a_reply_counts_for_the_connection_that_it_came_over_although_another_is_made_at_that_moment() {
+    Rig::run(|rig| async move {
+        rig.names().await;
+        // The last word of the old kubelet, and a forwarded Get that is connected to the new one already.
+        rig.kubelet.with(|state| state.redialled_after_list = true);
+        rig.epoch.bump(Kind::List);
+        assert_eq!(rig.names().await, ["a", "b"]);
+        assert_eq!(rig.handle.kept(), [""; 0], "that was no restart");
+        rig.kubelet.with(|state| state.pods = vec![]);
+        rig.epoch.bump(Kind::List);
+        assert_eq!(rig.names().await, ["a", "b"], "the new kubelet does not know its pods yet");
+    });
+}
+
+#[test]
 fn devices_are_kept_although_a_restarted_kubelet_is_asked_for_them_before_its_list_succeeds() {
     Rig::run(|rig| async move {
         assert_eq!(devices(&rig.ask(Ask::Allocatable).await.unwrap()), ["dev-1", "dev-2"]);
@@ -154,5 +169,31 @@ fn v1alpha1_is_not_short_after_a_restart_although_nobody_asked_for_it_lately() {
         assert!(rig.handle.view().alpha.is_none());
         restart_with_nothing(&rig).await;
         assert_eq!(alpha_names(&rig.ask(Ask::AlphaList).await.unwrap()), ["a", "b"]);
+    });
+}
+
+#[test]
+fn a_pod_that_a_settled_kubelet_does_not_name_is_gone_at_once() {
+    Rig::run(|rig| async move {
+        rig.names().await;
+        restart_with_nothing(&rig).await;
+        assert_eq!(rig.names().await, ["a", "b"], "it does not know its pods yet");
+        rig.settled.send_replace(Some(Settled { opened: Instant::now(), at: Instant::now() }));
+        tokio::time::sleep(SECOND / 100).await;
+        rig.epoch.bump(Kind::List);
+        assert!(rig.names().await.is_empty(), "it knows them, and those are none of them");
+        assert_eq!(rig.handle.kept(), [""; 0]);
+    });
+}
+
+#[test]
+fn the_word_of_the_kubelet_before_is_not_that_of_the_restarted_one() {
+    Rig::run(|rig| async move {
+        rig.settled.send_replace(Some(Settled { opened: Instant::now(), at: Instant::now() }));
+        tokio::time::sleep(SECOND / 100).await;
+        rig.epoch.bump(Kind::List);
+        rig.names().await;
+        restart_with_nothing(&rig).await;
+        assert_eq!(rig.names().await, ["a", "b"]);
     });
 }

@@ -44,8 +44,22 @@ pub enum SocketError {
         /// The directory.
         directory: PathBuf,
     },
+    /// Somebody else's directory, which root without its capabilities cannot write to.
+    #[error(
+        "the directory {directory} belongs to uid {owner}, and this process, which runs as uid {ours} and keeps no right to pass by file permissions, \
+         cannot put the socket there: give the directory to uid {ours}, or choose another",
+        directory = directory.display()
+    )]
+    DirectoryOwner {
+        /// The directory.
+        directory: PathBuf,
+        /// Who owns it.
+        owner: u32,
+        /// Who we are.
+        ours: u32,
+    },
     /// No right to.
-    #[error("no permission to {to} {path}; run as root or as the owner of the directory (giving a socket away needs CAP_CHOWN)", path = path.display())]
+    #[error("no permission to {to} {path}; run as root or as the owner of the directory (giving a socket away needs CAP_CHOWN, which is dropped when the socket has been made: to have it made anew, restart)", path = path.display())]
     NotPermitted {
         /// What was tried.
         to: Step,

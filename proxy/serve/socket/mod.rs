@@ -1,6 +1,7 @@
 //! The socket file: bound under a temporary name, given its mode and owner, and only then put in place, so that no client ever sees a
 //! socket that is not ready; given up without harm to whoever has taken its place.
 
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, Metadata};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,11 +11,14 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use inotify::{EventStream, Inotify, WatchMask};
-use rustix::fs::{AtFlags, CWD, Gid, Mode, Uid, chmod, chownat};
+use rustix::fs::{Access, AtFlags, CWD, Gid, Mode, RenameFlags, Uid, accessat, chmod, chownat, renameat_with};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+use rustix::process::geteuid;
 use tokio_stream::StreamExt as _;
 use tracing::warn;
+
+use crate::rights;
 
 mod error;
 mod occupant;
@@ -48,51 +52,52 @@ pub struct SocketConfig {
 #[derive(Debug)]
 pub(super) struct SocketFile {
     config: SocketConfig,
-    temporary: PathBuf,
-    identity: Identity,
-    state: Mutex<State>,
+    /// What was at the path when it was looked who serves it.
+    found: Option<Identity>,
+    /// `None`: withdrawn.
+    file: Mutex<Option<OwnFile>>,
 }
 
-/// Which file it is, whatever it is called: device and inode.
+/// A socket's file of our making. Dropped, it is gone; what another process has put in its place stays.
+#[derive(Debug)]
+struct OwnFile {
+    path: PathBuf,
+    identity: Identity,
+}
+
+/// Which file it is, whatever it is called: device and inode. The inode is not given to another file while its socket is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity {
     device: u64,
     inode: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Temporary,
-    Published,
-    Withdrawn,
+/// What a look at our path finds.
+enum Found {
+    Ours,
+    Theirs,
+    Nothing(io::Error),
+    /// We have not put our file there, or have taken it away.
+    NotPublished,
 }
 
 /// Makes the socket under a temporary name in the directory of its path, ready for connections.
 pub(super) fn bind_temporarily(config: SocketConfig) -> Result<(OwnedFd, SocketFile), SocketError> {
     let path = &config.path;
-    let (Some(name), Some(directory)) = (path.file_name(), path.parent()) else {
-        return Err(SocketError::NoName { path: path.clone() });
-    };
     let len = path.as_os_str().len();
     if len > MAX_PATH {
         return Err(SocketError::TooLong { path: path.clone(), len });
     }
-    let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+    let directory = config.directory_and_name()?.0;
     make_directory(directory)?;
+    check_directory(directory)?;
+    // Before the look: what comes after it is another file.
+    let found = Identity::at(path);
     if let (Occupant::Living(by), false) = (occupant(path)?, config.replace) {
         return Err(SocketError::InUse { path: path.clone(), by });
     }
-
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(failed(Step::Bind, path))?;
-    let temporary = bind_somewhere(&socket, directory, name.len())?;
-    // From here on the temporary file goes away with this, whatever fails.
-    let identity = fs::symlink_metadata(&temporary).map(|found| Identity::of(&found)).map_err(failed(Step::Look, &temporary))?;
-    let file = SocketFile { config, temporary, identity, state: Mutex::new(State::Temporary) };
-    file.set_owner_and_mode()?;
-    // Nobody could connect before this, so nobody got in under a mode that was not meant.
-    listen(&socket, backlog()).map_err(failed(Step::Listen, &file.temporary))?;
-    Ok((socket, file))
+    let (socket, file) = config.make()?;
+    Ok((socket, SocketFile { config, found, file: Mutex::new(Some(file)) }))
 }
 
 /// The longest queue of connections that the kernel allows.
@@ -143,12 +148,53 @@ fn make_directory(directory: &Path) -> Result<(), SocketError> {
     chmod(directory, Mode::from_raw_mode(0o755)).map_err(failed(Step::SetMode, directory))
 }
 
+/// Makes sure that the socket can be put in place, and taken away, when rights have been dropped.
+fn check_directory(directory: &Path) -> Result<(), SocketError> {
+    let access = || accessat(CWD, directory, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS);
+    // Whatever else may be wrong, the attempt itself will tell.
+    if access().is_ok() && rights::without_any(access) == Err(Errno::ACCESS) {
+        let owner = fs::metadata(directory).map_or(0, |found| found.uid());
+        return Err(SocketError::DirectoryOwner { directory: directory.to_owned(), owner, ours: geteuid().as_raw() });
+    }
+    Ok(())
+}
+
 // === impl SocketConfig ===
 
 impl SocketConfig {
     /// A socket at this path for its owner and its group, which replaces nothing that lives.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), mode: 0o660, owner: None, group: None, replace: false }
+    }
+
+    fn directory_and_name(&self) -> Result<(&Path, &OsStr), SocketError> {
+        let (Some(name), Some(directory)) = (self.path.file_name(), self.path.parent()) else {
+            return Err(SocketError::NoName { path: self.path.clone() });
+        };
+        Ok((if directory.as_os_str().is_empty() { Path::new(".") } else { directory }, name))
+    }
+
+    /// A listening socket of this owner and mode, under a temporary name.
+    fn make(&self) -> Result<(OwnedFd, OwnFile), SocketError> {
+        let (directory, name) = self.directory_and_name()?;
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(failed(Step::Bind, &self.path))?;
+        let path = bind_somewhere(&socket, directory, name.len())?;
+        // From here on the temporary file goes away with this, whatever fails.
+        let identity = fs::symlink_metadata(&path).map(|found| Identity::of(&found)).map_err(failed(Step::Look, &path))?;
+        let file = OwnFile { path, identity };
+        self.set_owner_and_mode(&file.path)?;
+        // Nobody could connect before this, so nobody got in under a mode that was not meant.
+        listen(&socket, backlog()).map_err(failed(Step::Listen, &file.path))?;
+        Ok((socket, file))
+    }
+
+    fn set_owner_and_mode(&self, file: &Path) -> Result<(), SocketError> {
+        if self.owner.is_some() || self.group.is_some() {
+            let (owner, group) = (self.owner.map(Uid::from_raw), self.group.map(Gid::from_raw));
+            chownat(CWD, file, owner, group, AtFlags::SYMLINK_NOFOLLOW).map_err(failed(Step::SetOwner, file))?;
+        }
+        chmod(file, Mode::from_raw_mode(self.mode)).map_err(failed(Step::SetMode, file))
     }
 }
 
@@ -159,65 +205,56 @@ impl SocketFile {
         &self.config.path
     }
 
-    fn set_owner_and_mode(&self) -> Result<(), SocketError> {
-        let SocketConfig { mode, owner, group, .. } = self.config;
-        if owner.is_some() || group.is_some() {
-            let (owner, group) = (owner.map(Uid::from_raw), group.map(Gid::from_raw));
-            chownat(CWD, &self.temporary, owner, group, AtFlags::SYMLINK_NOFOLLOW)
-                .map_err(failed(Step::SetOwner, &self.temporary))?;
-        }
-        chmod(&self.temporary, Mode::from_raw_mode(mode)).map_err(failed(Step::SetMode, &self.temporary))
-    }
-
     /// Puts the socket in place. Clients that connect from now on come to us; one who was connected to what stood there before stays
     /// connected to it.
     pub(super) fn publish(&self) -> Result<(), SocketError> {
-        let mut state = self.lock();
-        if *state != State::Temporary {
-            return Ok(());
-        }
-        // Once more: it may have been some time since the bind.
-        if let (Occupant::Living(by), false) = (occupant(self.path())?, self.config.replace) {
+        let mut file = self.lock();
+        let Some(file) = file.as_mut().filter(|file| file.path != self.config.path) else { return Ok(()) };
+        // Once more: it may have been some time since the bind. A dead socket does not come to life, and with the rights that are left
+        // by now one of another owner could not be asked.
+        if Identity::at(self.path()) != self.found
+            && let (Occupant::Living(by), false) = (occupant(self.path())?, self.config.replace)
+        {
             return Err(SocketError::InUse { path: self.path().to_owned(), by });
         }
-        fs::rename(&self.temporary, self.path()).map_err(failed(Step::Publish, self.path()))?;
-        *state = State::Published;
+        fs::rename(&file.path, self.path()).map_err(failed(Step::Publish, self.path()))?;
+        self.path().clone_into(&mut file.path);
         Ok(())
     }
 
     /// Takes the socket's file away, where it is still ours; what another process has put there stays.
     pub(super) fn withdraw(&self) {
-        let mut state = self.lock();
-        let path = match *state {
-            State::Temporary => &self.temporary,
-            State::Published => self.path(),
-            State::Withdrawn => return,
-        };
-        if self.is_at(path) {
-            // Where it cannot be removed it is left as a dead socket, which the next start replaces.
-            drop(fs::remove_file(path));
-        }
-        *state = State::Withdrawn;
+        drop(self.lock().take());
     }
 
-    /// Ends once another file is at our path.
-    pub(super) async fn taken_over(&self) {
+    /// Ends once another file is at our path. Where somebody has merely removed ours, it is made anew, and the socket behind it handed to
+    /// `renewed`: nobody can find the old one any more.
+    pub(super) async fn taken_over(&self, renewed: impl Fn(OwnedFd)) {
         /// How often to look where the kernel tells of changes, and where it does not.
         const LOOK: [Duration; 2] = [Duration::from_secs(1), Duration::from_millis(100)];
-        let mut told = watch(self.path().parent().unwrap_or(Path::new("/")));
-        let mut missed = false;
+        let directory = self.path().parent().unwrap_or(Path::new("/"));
+        let mut told = watch(directory);
+        let mut complained = false;
         loop {
             // Events that come after this look are still in the queue for the wait below.
-            match fs::symlink_metadata(self.path()) {
-                Ok(found) if Identity::of(&found) == self.identity => missed = false,
-                Ok(_) if *self.lock() == State::Published => return,
-                Ok(_) => {}
-                Err(error) => {
-                    if !missed && *self.lock() == State::Published {
-                        missed = true;
-                        warn!(path = %self.path().display(), %error, "the socket's file is gone: no new client can connect; restart to make it anew");
+            match self.look() {
+                Found::Theirs => return,
+                Found::Ours => complained = false,
+                Found::NotPublished => {}
+                Found::Nothing(why) => match self.renew() {
+                    Ok(Some(socket)) => {
+                        warn!(path = %self.path().display(), %why, "somebody has removed the socket's file; it is made anew");
+                        renewed(socket);
+                        // The directory may be another one now.
+                        told = watch(directory);
                     }
-                }
+                    Ok(None) => continue,
+                    Err(error) if !complained => {
+                        complained = true;
+                        warn!(%error, "the socket's file is gone and cannot be made anew: no new client can connect; it is tried again");
+                    }
+                    Err(_) => {}
+                },
             }
             match &mut told {
                 // What happened does not matter: the file is looked at anyway.
@@ -227,18 +264,46 @@ impl SocketFile {
         }
     }
 
-    fn is_at(&self, path: &Path) -> bool {
-        fs::symlink_metadata(path).is_ok_and(|found| Identity::of(&found) == self.identity)
+    fn look(&self) -> Found {
+        let file = self.lock();
+        let Some(file) = file.as_ref().filter(|file| file.path == self.config.path) else { return Found::NotPublished };
+        match fs::symlink_metadata(&file.path) {
+            Ok(found) if Identity::of(&found) == file.identity => Found::Ours,
+            Ok(_) => Found::Theirs,
+            Err(error) => Found::Nothing(error),
+        }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    /// Makes the socket anew where its file is gone. `None`: somebody else has been faster, or the end has come.
+    fn renew(&self) -> Result<Option<OwnedFd>, SocketError> {
+        let mut file = self.lock();
+        let Some(file) = file.as_mut() else { return Ok(None) };
+        make_directory(self.config.directory_and_name()?.0)?;
+        let (socket, mut next) = self.config.make()?;
+        match renameat_with(CWD, &next.path, CWD, self.path(), RenameFlags::NOREPLACE) {
+            Ok(()) => {}
+            Err(Errno::EXIST) => return Ok(None),
+            Err(error) => return Err(failed(Step::Publish, self.path())(error)),
+        }
+        self.path().clone_into(&mut next.path);
+        // What is at the old one's path is not the old one, so dropping that removes nothing.
+        *file = next;
+        Ok(Some(socket))
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<OwnFile>> {
+        self.file.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
-impl Drop for SocketFile {
+// === impl OwnFile ===
+
+impl Drop for OwnFile {
     fn drop(&mut self) {
-        self.withdraw();
+        if fs::symlink_metadata(&self.path).is_ok_and(|found| Identity::of(&found) == self.identity) {
+            // Where it cannot be removed it is left as a dead socket, which the next start replaces.
+            drop(fs::remove_file(&self.path));
+        }
     }
 }
 
@@ -252,6 +317,10 @@ fn watch(directory: &Path) -> Option<EventStream<[u8; 4096]>> {
 // === impl Identity ===
 
 impl Identity {
+    fn at(path: &Path) -> Option<Self> {
+        fs::symlink_metadata(path).ok().map(|found| Self::of(&found))
+    }
+
     fn of(found: &Metadata) -> Self {
         Self { device: found.dev(), inode: found.ino() }
     }

@@ -9,7 +9,7 @@ const LONGEST: Duration = Duration::from_secs(5);
 
 /// Exponential, with jitter, so that many nodes that lost their kubelets together do not come back together.
 #[derive(Debug, Default)]
-pub(super) struct Backoff {
+pub(crate) struct Backoff {
     failures: u32,
 }
 
@@ -17,14 +17,14 @@ pub(super) struct Backoff {
 
 impl Backoff {
     /// Another failure: the pause before the next attempt. `jitter` is between 0 and 1.
-    pub(super) fn failed(&mut self, jitter: f64) -> Duration {
+    pub(crate) fn failed(&mut self, jitter: f64) -> Duration {
         let pause = FIRST.saturating_mul(1 << self.failures.min(16)).min(LONGEST);
         self.failures = self.failures.saturating_add(1);
         pause.mul_f64(0.75 + 0.25 * jitter.clamp(0.0, 1.0))
     }
 
     /// It works again.
-    pub(super) const fn reset(&mut self) {
+    pub(crate) const fn reset(&mut self) {
         self.failures = 0;
     }
 }
