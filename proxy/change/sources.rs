@@ -44,9 +44,18 @@ impl Sources {
         self.all.iter()
     }
 
-    /// The rights that any of them needs.
+    /// The rights to be kept: what each needs that sees something no better one sees. The others stay as they are without.
     pub fn needs(&self) -> Needed {
-        self.iter().fold(Needed::NOTHING, |needed, source| needed.and(source.needs()))
+        let mut seen = Sees::NOTHING;
+        let mut needed = Needed::NOTHING;
+        for source in self.iter() {
+            let sees = source.sees();
+            if sees.without(seen) != Sees::NOTHING {
+                needed = needed.and(source.needs());
+            }
+            seen = seen.and(sees);
+        }
+        needed
     }
 
     /// An epoch that all of them move.
@@ -108,4 +117,47 @@ impl std::fmt::Debug for Sources {
 
 fn same(one: &Arc<dyn Queue>, other: &Arc<dyn Queue>) -> bool {
     std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sees this, and would need this to attach anew.
+    struct Fake(Sees, Needed);
+
+    impl Source for Fake {
+        fn name(&self) -> &'static str {
+            "fake"
+        }
+
+        fn parts(&self) -> Vec<PartReport> {
+            Vec::new()
+        }
+
+        fn sees(&self) -> Sees {
+            self.0
+        }
+
+        fn needs(&self) -> Needed {
+            self.1
+        }
+
+        fn mend(&self, _: &Epoch) {}
+    }
+
+    #[test]
+    fn rights_are_kept_for_what_no_better_source_sees() {
+        let needs = |all: &[(Sees, Needed)]| {
+            let all = all.iter().map(|(sees, needed)| -> Arc<dyn Source> { Arc::new(Fake(*sees, *needed)) });
+            Sources::new(all.collect()).needs()
+        };
+        let programs = Needed { bpf: true, perfmon: true, sys_admin: false };
+        let marks = Needed { sys_admin: true, ..Needed::NOTHING };
+        let cgroups = Sees::CGROUPS.and(Sees::CPUSETS);
+        assert_eq!(needs(&[(Sees::ALL, programs), (cgroups, marks)]), programs);
+        assert_eq!(needs(&[(Sees::CGROUPS, programs), (cgroups, marks)]), programs.and(marks), "cpusets are seen by marks alone");
+        assert_eq!(needs(&[(Sees::NOTHING, programs), (cgroups, marks)]), marks, "programs that were refused need nothing");
+        assert_eq!(needs(&[(Sees::NOTHING, Needed::NOTHING)]), Needed::NOTHING);
+    }
 }

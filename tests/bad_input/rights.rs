@@ -173,3 +173,52 @@ async fn a_kubelet_of_another_user_is_named_with_what_to_do() {
     proxy.ready().await;
     proxy.stop().await;
 }
+
+#[tokio::test]
+async fn a_removed_socket_is_made_anew_for_its_group_and_for_another_owner_it_is_told_why_not() {
+    if !is_root("a_removed_socket_is_made_anew_for_its_group_and_for_another_owner_it_is_told_why_not") {
+        return;
+    }
+    let place = Place::new();
+    let _kubelet = place.simulator(|_| {}).await;
+    let id = SOMEBODY.to_string();
+    let proxy = place.start(&["--socket-group", &id]).await;
+    proxy.ready().await;
+    fs::remove_file(place.listen()).unwrap();
+    eventually("it is made anew", async || place.listen().exists()).await;
+    assert_eq!(fs::metadata(place.listen()).unwrap().gid(), SOMEBODY);
+    place.call(LIST, |_| {}).await.trailers.unwrap();
+    proxy.stop().await;
+
+    let proxy = place.start(&["--socket-owner", &id]).await;
+    proxy.ready().await;
+    fs::remove_file(place.listen()).unwrap();
+    let why = "which is dropped when the socket has been made: to have it made anew, restart";
+    eventually("it is told why not", async || proxy.log().contains(why)).await;
+    proxy.stop().await;
+}
+
+#[tokio::test]
+async fn fanotify_keeps_what_marking_takes_and_nothing_else() {
+    if !is_root("fanotify_keeps_what_marking_takes_and_nothing_else") {
+        return;
+    }
+    let place = Place::new();
+    let _kubelet = place.simulator(|_| {}).await;
+    let proxy = place.start(&["--cgroup-root", "/sys/fs/cgroup", "--change-sources", "fanotify,timer"]).await;
+    proxy.ready().await;
+    let status = proxy.admin("/status").await;
+    if !status.contains(r#""CAP_SYS_ADMIN""#) || !proxy.log().contains("CAP_SYS_ADMIN, ") {
+        assert!(std::env::var_os("CI").is_none(), "cgroups cannot be marked here: {status}");
+        eprintln!("not tested, since cgroups cannot be marked here: fanotify_keeps_what_marking_takes_and_nothing_else");
+        return;
+    }
+    let bit = "200000";
+    let kept = [format!("CapPrm {bit}"), format!("CapEff {bit}")];
+    assert_eq!(of_threads(&proxy, &["CapPrm", "CapEff"]), kept);
+    assert_eq!(
+        of_threads(&proxy, &["CapInh", "CapBnd", "CapAmb", "NoNewPrivs"]),
+        ["CapInh ", "CapBnd ", "CapAmb ", "NoNewPrivs 1"]
+    );
+    proxy.stop().await;
+}
