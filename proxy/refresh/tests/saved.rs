@@ -67,7 +67,7 @@ fn while_the_kubelet_hangs_it_is_not_given_with_whatever_age_a_client_is_content
     run(
         |state| state.hangs = true,
         |rig| async move {
-            let content = Terms { max_age: Some(Duration::from_hours(1)) };
+            let content = Terms { max_age: Some(Duration::from_hours(1)), ..Terms::default() };
             assert_eq!(rig.ask_on(Ask::List, content).await.unwrap_err().code, Code::Unavailable);
             assert_eq!(rig.ask(Ask::Allocatable).await.unwrap_err().code, Code::Unavailable);
         },
