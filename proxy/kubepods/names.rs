@@ -93,7 +93,7 @@ impl Names {
     pub fn pod(&mut self, uid: &PodUid) -> Option<&PodName> {
         if !self.looked && !self.pods.contains_key(uid) {
             self.looked = true;
-            (self.pods, self.odd_logs) = pod_logs::names(&self.pod_logs);
+            (self.pods, self.odd_logs) = pod_logs::survey(&self.pod_logs);
         }
         self.pods.get(uid)
     }

@@ -9,18 +9,14 @@ use crate::snapshot::PodName;
 
 pub(super) fn uids(dir: &Path) -> HashMap<PodName, Vec<PodUid>> {
     let mut uids: HashMap<_, Vec<_>> = HashMap::new();
-    let Ok(entries) = std::fs::read_dir(dir) else { return uids };
-    for entry in entries.flatten() {
-        if let Some((namespace, name, uid)) = entry.file_name().to_str().and_then(parse) {
-            let pod = PodName { namespace: namespace.to_owned(), name: name.to_owned() };
-            uids.entry(pod).or_default().push(uid);
-        }
+    for (pod, uid) in pods(dir) {
+        uids.entry(pod).or_default().push(uid);
     }
     uids
 }
 
 /// The pods by uid, and how many entries name none.
-pub(super) fn names(dir: &Path) -> (HashMap<PodUid, PodName>, u64) {
+pub(super) fn survey(dir: &Path) -> (HashMap<PodUid, PodName>, u64) {
     let (mut names, mut odd) = (HashMap::new(), 0);
     let Ok(entries) = std::fs::read_dir(dir) else { return (names, odd) };
     for entry in entries.flatten() {
@@ -33,6 +29,18 @@ pub(super) fn names(dir: &Path) -> (HashMap<PodUid, PodName>, u64) {
         }
     }
     (names, odd)
+}
+
+pub(super) fn names(dir: &Path) -> HashMap<PodUid, PodName> {
+    pods(dir).map(|(pod, uid)| (uid, pod)).collect()
+}
+
+fn pods(dir: &Path) -> impl Iterator<Item = (PodName, PodUid)> {
+    std::fs::read_dir(dir).into_iter().flatten().flatten().filter_map(|entry| {
+        let entry = entry.file_name();
+        let (namespace, name, uid) = parse(entry.to_str()?)?;
+        Some((PodName { namespace: namespace.to_owned(), name: name.to_owned() }, uid))
+    })
 }
 
 /// Neither namespaces nor pod names may have an underscore (RFC 1123 labels and subdomains), so the two bars are the separators.
@@ -74,7 +82,7 @@ mod tests {
         for entry in [format!("ns_pod_{uid}").as_bytes(), format!("Ns_p od_{uid}").as_bytes(), b"lost+found", b"a_\xff_b"] {
             std::fs::create_dir(dir.path().join(std::ffi::OsStr::from_bytes(entry))).unwrap();
         }
-        let (names, odd) = names(dir.path());
+        let (names, odd) = survey(dir.path());
         assert_eq!((names.len(), odd), (1, 3));
         assert_eq!(names[&PodUid::parse(uid).unwrap()].to_string(), "ns/pod");
     }
@@ -85,6 +93,9 @@ mod tests {
         for uid in ["0123456789abcdef0123456789abcdef", "fedcba98-7654-3210-fedc-ba9876543210"] {
             std::fs::create_dir(dir.path().join(format!("ns_pod_{uid}"))).unwrap();
         }
+        let named = names(dir.path());
+        assert_eq!(named.len(), 2);
+        assert!(named.values().all(|pod| pod.name == "pod" && pod.namespace == "ns"));
         assert_eq!(uids(dir.path())[&PodName { namespace: "ns".to_owned(), name: "pod".to_owned() }].len(), 2);
     }
 }

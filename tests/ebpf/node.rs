@@ -139,7 +139,7 @@ impl Node {
     }
 
     /// Waits until the kernel has let go of every cgroup that was removed. It does so a moment later.
-    fn settle(&self) {
+    pub(crate) fn settle(&self) {
         let events = |what: &str| {
             let of = |part: &PartReport| part.state == State::Attached && part.name.ends_with(what);
             self.ebpf.parts().into_iter().find(of).map_or(0, |part| part.events)

@@ -54,6 +54,8 @@ fn a_root_that_appears_later_counts_with_all_below_it_from_its_first_moment() {
             assert!(moves(&node, top, &format!("{root}/pod")) >= 2, "{root}");
             assert_eq!(moves(&node, top, "pod"), 0, "after {root}");
             fs::remove_dir(&made).unwrap();
+            // While it still counts as a root.
+            node.settle();
             node.ebpf.mend(&node.epoch);
         }
     }
@@ -78,6 +80,7 @@ fn a_root_removed_and_made_again_counts_again() {
     let root = node.cgroup(0, "kubepods");
     for _ in 0..3 {
         assert!(node.exact_bumps(|| fs::remove_dir(&root).unwrap()) >= 1);
+        node.settle();
         node.ebpf.mend(&node.epoch);
         assert_eq!(node.exact_bumps(|| fs::create_dir(&root).unwrap()), 1);
         node.ebpf.woken(&node.epoch);

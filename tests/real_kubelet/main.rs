@@ -11,6 +11,7 @@ mod cgroup;
 mod clients;
 mod fidelity;
 mod host;
+mod identity;
 mod new_pods;
 mod node;
 mod outages;

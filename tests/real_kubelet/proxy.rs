@@ -8,6 +8,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::node::{Node, wait};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_podresources-proxy");
+/// Where the proxy has its socket, among a node's scratch folders.
+pub(crate) const FOLDER: &str = "proxy";
+/// The socket's name there.
+pub(crate) const SOCKET: &str = "kubelet.sock";
 
 /// A running proxy; told to end when it is dropped, and then it must end well.
 pub(crate) struct Proxy {
@@ -31,8 +35,8 @@ impl Proxy {
     }
 
     async fn start_as(mut command: Command, node: &Node, flags: &[&str]) -> Self {
-        let folder = node.scratch("proxy");
-        let socket = folder.join("kubelet.sock");
+        let folder = node.scratch(FOLDER);
+        let socket = folder.join(SOCKET);
         let process = command
             .arg("run")
             .arg("--kubelet-socket")
@@ -45,6 +49,7 @@ impl Proxy {
             .arg(node.scratch("admin").join("admin.sock"))
             .args(["--admin-address", "127.0.0.1:0"])
             .arg("--state-dir")
+            // Not where clients look, and closed to others.
             .arg(node.scratch("state").join("kept"))
             .args(flags)
             .stdin(Stdio::null())

@@ -67,9 +67,6 @@ pub(super) fn of(error: &ProgramError, hook: Hook, rights: &Rights) -> State {
         ProgramError::LoadError { io_error, verifier_log } => {
             let state = of_io(io_error, "loading it", Some(hook), rights);
             let log = verifier_log.to_string();
-            if std::env::var_os("VLOG").is_some() {
-                eprintln!("{log}");
-            }
             match state {
                 // Whoever sees this needs the verifier's last words, and no more.
                 State::Refused { why, grant: _ } if !log.trim().is_empty() => {

@@ -3,6 +3,7 @@
 mod outage;
 mod restart;
 mod saved;
+mod stale;
 mod starvation;
 
 use std::future::Future;
@@ -13,7 +14,7 @@ use prost::Message;
 
 use super::fake::{FakeKubelet, State};
 use super::*;
-use crate::answer::{Answer, Answers, Ask, Terms};
+use crate::answer::{Answer, Answers, Ask, Terms, Who};
 use crate::change::{Kind, Settled};
 use crate::grpc::{Code, Status};
 use crate::keep::Saved;
@@ -82,7 +83,7 @@ impl Rig {
     async fn ask_on(&self, ask: Ask, terms: Terms) -> Result<Answer, Status> {
         match self.handle.at_once(&ask, &terms) {
             Ok(answer) => answer,
-            Err(wait) => self.handle.wait(ask, terms, wait, Instant::now() + 10 * SECOND).await,
+            Err(wait) => self.handle.wait(ask, terms, Who::ANYBODY, wait, Instant::now() + 10 * SECOND).await,
         }
     }
 
@@ -399,7 +400,7 @@ fn a_max_age_of_zero_forces_a_capture_and_a_longer_one_takes_what_is_there() {
         rig.names().await;
         tokio::time::sleep(4 * SECOND).await;
         let before = rig.kubelet.calls("List");
-        let terms = |seconds| Terms { max_age: Some(Duration::from_secs(seconds)) };
+        let terms = |seconds| Terms { max_age: Some(Duration::from_secs(seconds)), ..Terms::default() };
         rig.epoch.bump(Kind::List);
         rig.kubelet.with(|state| state.latency = SECOND);
         let asked = Instant::now();
