@@ -122,8 +122,6 @@ impl Config {
         let keep = self.keep.open()?;
         let watched = Watched { kubelet: self.kubelet.clone(), cgroup_root: self.refresh.kubepods.cgroup_root.clone() };
         let sources = Sources::open(&self.change_sources, &watched);
-        let epoch = sources.epoch();
-        let (handle, channel) = refresh::channel(self.refresh.clone(), epoch.clone());
         if let Some(group) = self.serve.socket.group
             && let Err(error) = rights::join_group(group)
         {
@@ -132,6 +130,9 @@ impl Config {
         }
         let rights = rights::keep(sources.needs())?;
         rights_told(&rights);
+        // From here on there may be other threads: a source may start one of its own.
+        let epoch = sources.epoch();
+        let (handle, channel) = refresh::channel(self.refresh.clone(), epoch.clone());
         Ok(App { config: self, admin, socket, sources, epoch, handle, channel, keep, rights })
     }
 }

@@ -73,9 +73,9 @@ fn watch(sources: &Sources, waiting: &[Waiting], epoch: &Epoch, heartbeat: &Hear
             return;
         }
         heartbeat.touch(Instant::now());
-        epoch.take();
+        sources.take(epoch);
         for (one, _) in waiting.iter().zip(&ready).filter(|(_, ready)| **ready) {
-            one.source.woken(epoch);
+            sources.woken(&one.source, epoch);
         }
         if mend_at <= Instant::now() {
             sources.mend(epoch);

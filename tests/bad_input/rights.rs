@@ -46,7 +46,8 @@ async fn run_as_root_no_thread_has_any_capability_and_all_works() {
         return;
     }
     let place = Place::new();
-    let proxy = place.start(&[]).await;
+    // Those that need none.
+    let proxy = place.start(&["--change-sources", "kubepods,kubelet-dirs,pods-api,timer"]).await;
     // The kubelet comes when the rights have gone.
     let kubelet = place.simulator(|_| {}).await;
     proxy.ready().await;
@@ -195,6 +196,28 @@ async fn a_removed_socket_is_made_anew_for_its_group_and_for_another_owner_it_is
     fs::remove_file(place.listen()).unwrap();
     let why = "which is dropped when the socket has been made: to have it made anew, restart";
     eventually("it is told why not", async || proxy.log().contains(why)).await;
+    proxy.stop().await;
+}
+
+#[tokio::test]
+async fn with_all_sources_no_thread_has_more_than_they_need_and_status_says_what() {
+    if !is_root("with_all_sources_no_thread_has_more_than_they_need_and_status_says_what") {
+        return;
+    }
+    let place = Place::new();
+    let _kubelet = place.simulator(|_| {}).await;
+    let proxy = place.start(&["--cgroup-root", "/sys/fs/cgroup"]).await;
+    proxy.ready().await;
+    let status: podresources_proxy::admin::status::Status = serde_json::from_str(&proxy.admin("/status").await).unwrap();
+    let bits = [("CAP_SYS_ADMIN", 21), ("CAP_PERFMON", 38), ("CAP_BPF", 39)];
+    let known = |name: &String| bits.iter().find(|(known, _)| known == name).unwrap_or_else(|| panic!("{name} is kept")).1;
+    let kept = status.rights.capabilities.iter().fold(0_u64, |kept, name| kept | 1 << known(name));
+    let kept = if kept == 0 { String::new() } else { format!("{kept:x}") };
+    assert_eq!(of_threads(&proxy, &["CapPrm", "CapEff"]), [format!("CapPrm {kept}"), format!("CapEff {kept}")]);
+    assert_eq!(
+        of_threads(&proxy, &["CapInh", "CapBnd", "CapAmb", "NoNewPrivs"]),
+        ["CapInh ", "CapBnd ", "CapAmb ", "NoNewPrivs 1"]
+    );
     proxy.stop().await;
 }
 

@@ -146,13 +146,11 @@ impl Fanotify {
             let Some(fsid) = fsid(&hierarchy.top) else { continue };
             let mark = before.iter().find(|mark| mark.fsid == fsid && mark.state == State::Attached).cloned();
             let mark = mark.unwrap_or_else(|| {
-                turned = true;
                 let state = self.queue.mark(&hierarchy).map_or_else(|error| state_of(error, "marking"), |()| State::Attached);
+                // A file system that is tried in vain each time is no news.
+                turned |= !before.iter().any(|before| before.fsid == fsid && before.state == state);
                 Mark { hierarchy: hierarchy.clone(), fsid, state }
             });
-            // A file system that is tried in vain each time is no news.
-            turned &=
-                !before.iter().any(|before| before.fsid == fsid && before.state == mark.state && before.state != State::Attached);
             marks.push(mark);
             for root in hierarchy.roots() {
                 found.add_root(fsid, &root);
