@@ -1,11 +1,13 @@
 //! What the serving side may ask, and what it gets: the one seam between [`crate::serve`] and [`crate::refresh`].
 
 use std::future::Future;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::Instant;
 
+use crate::config::OnStale;
 use crate::grpc::Status;
 
 /// One of the four calls of the podresources API.
@@ -32,6 +34,17 @@ pub struct Terms {
     /// Request metadata `podresources-max-age`: an answer at most this old will do, however much has changed since; zero asks for a
     /// capture that begins after the request arrived. `None`: an answer that is not older than the last known change.
     pub max_age: Option<Duration>,
+    /// What will do where no such answer is to be had. `None`: the last good one while the kubelet cannot be reached, otherwise none.
+    pub on_stale: Option<OnStale>,
+}
+
+/// Who asks: what is scarce is shared out by client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Who {
+    /// Tells clients apart, within one process of ours.
+    pub id: u64,
+    /// The client's part, against those of others.
+    pub weight: NonZeroU32,
 }
 
 /// Where an answer's content came from.
@@ -79,5 +92,13 @@ pub trait Answers: 'static {
 
     /// The answer, once it can be given. Ends with `Unavailable` at `deadline`, saying what was waited for. Dropping the future gives
     /// the wait up.
-    fn wait(&self, ask: Ask, terms: Terms, wait: Wait, deadline: Instant) -> impl Future<Output = Result<Answer, Status>>;
+    fn wait(&self, ask: Ask, terms: Terms, who: Who, wait: Wait, deadline: Instant)
+    -> impl Future<Output = Result<Answer, Status>>;
+}
+
+// === impl Who ===
+
+impl Who {
+    /// Nobody in particular: where nobody looks who a client is, all are one.
+    pub const ANYBODY: Self = Self { id: 0, weight: NonZeroU32::MIN };
 }

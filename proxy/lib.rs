@@ -14,6 +14,8 @@ pub mod proto;
 #[cfg(any(feature = "server", feature = "cli"))]
 pub mod admin;
 #[cfg(feature = "server")]
+pub mod admission;
+#[cfg(feature = "server")]
 pub mod answer;
 #[cfg(feature = "server")]
 pub mod app;
@@ -23,6 +25,8 @@ pub mod change;
 pub mod keep;
 #[cfg(feature = "server")]
 pub mod kubepods;
+#[cfg(feature = "server")]
+pub mod peer;
 #[cfg(feature = "server")]
 pub mod refresh;
 #[cfg(feature = "server")]

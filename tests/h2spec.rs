@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use podresources_proxy::answer::{Answer, Answers, Ask, Terms, Wait};
+use podresources_proxy::answer::{Answer, Answers, Ask, Terms, Wait, Who};
 use podresources_proxy::grpc::{Code, Status};
 use podresources_proxy::serve::{Limits, Serving, ServingConfig};
 use tokio::net::TcpStream;
@@ -29,7 +29,7 @@ impl Answers for Never {
         Ok(Err(Status::new(Code::Unavailable, "no answers here")))
     }
 
-    async fn wait(&self, _: Ask, _: Terms, _: Wait, _: Instant) -> Result<Answer, Status> {
+    async fn wait(&self, _: Ask, _: Terms, _: Who, _: Wait, _: Instant) -> Result<Answer, Status> {
         Err(Status::new(Code::Unavailable, "no answers here"))
     }
 }

@@ -30,6 +30,7 @@ enum Page {
     Readiness,
     Metrics,
     Status,
+    Clients,
     Config,
     LogLevel,
 }
@@ -52,12 +53,13 @@ const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const TOML: HeaderValue = HeaderValue::from_static("application/toml");
 
-const ROUTES: [Route; 7] = [
+const ROUTES: [Route; 8] = [
     Route { path: "/", page: Page::Index, about: "this list", private: false, put: false },
     Route { path: "/healthz", page: Page::Health, about: "200 while the threads give signs of life", private: false, put: false },
     Route { path: "/readyz", page: Page::Readiness, about: "200 when ready, else what is waited for", private: false, put: false },
     Route { path: "/metrics", page: Page::Metrics, about: "for Prometheus", private: false, put: false },
     Route { path: "/status", page: Page::Status, about: "everything at a glance, as JSON", private: true, put: false },
+    Route { path: "/clients", page: Page::Clients, about: "who asks and what they may have, as JSON", private: true, put: false },
     Route { path: "/config", page: Page::Config, about: "the configuration in force, as TOML", private: true, put: false },
     Route { path: "/loglevel", page: Page::LogLevel, about: "the log's level; PUT sets it", private: true, put: true },
 ];
@@ -115,7 +117,8 @@ pub(super) async fn answer(parts: &Parts, visitor: Visitor, request: Request<Inc
         Page::Health => health(parts),
         Page::Readiness => readiness(parts),
         Page::Metrics => metrics(parts, request.headers()),
-        Page::Status => status(parts),
+        Page::Status => json(&(parts.status)()),
+        Page::Clients => json(&(parts.clients)()),
         Page::Config => page(StatusCode::OK, TOML, (parts.config)()),
         Page::LogLevel if *request.method() == Method::PUT => set_log_level(parts, visitor, request.into_body()).await,
         Page::LogLevel => text(StatusCode::OK, parts.log_level.get() + "\n"),
@@ -148,10 +151,10 @@ fn metrics(parts: &Parts, headers: &HeaderMap) -> Answer {
     }
 }
 
-fn status(parts: &Parts) -> Answer {
-    match serde_json::to_string_pretty(&(parts.status)()) {
+fn json(page_of: &impl serde::Serialize) -> Answer {
+    match serde_json::to_string_pretty(page_of) {
         Ok(json) => page(StatusCode::OK, JSON, json + "\n"),
-        Err(e) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("the status could not be written: {e}\n")),
+        Err(e) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("the page could not be written: {e}\n")),
     }
 }
 

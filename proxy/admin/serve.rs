@@ -23,7 +23,7 @@ use tokio_util::task::TaskTracker;
 
 use super::bind::{self, Bound, Tcp};
 use super::routes::{self, Visitor};
-use super::status::Status;
+use super::status::{Client, Status};
 use super::{Heartbeats, LogLevel, Metrics, Readiness};
 
 /// What the admin server tells of. The closures run on its thread: they must not block.
@@ -38,6 +38,8 @@ pub struct Parts {
     pub log_level: LogLevel,
     /// For `/status`.
     pub status: Box<dyn Fn() -> Status + Send + Sync>,
+    /// For `/clients`.
+    pub clients: Box<dyn Fn() -> Vec<Client> + Send + Sync>,
     /// For `/config`: the configuration as it was understood, as TOML.
     pub config: Box<dyn Fn() -> String + Send + Sync>,
 }

@@ -34,6 +34,8 @@ pub struct Status {
     pub upstream: Upstream,
     /// Who asks us.
     pub clients: Clients,
+    /// What they may have.
+    pub rules: Rules,
     /// What this process may do.
     pub rights: Rights,
     /// Whether we are ready, and what is missing.
@@ -166,6 +168,66 @@ pub struct Clients {
     pub refused: u64,
     /// Requests answered so far, by method.
     pub requests: BTreeMap<String, u64>,
+    /// `enforce`, `observe` or `off`.
+    pub admission: String,
+    /// What each may have, unless a rule says otherwise.
+    pub limits: String,
+    /// Clients that are connected, or cannot be forgotten yet.
+    pub known: u64,
+    /// Calls and connections over a limit, by which; where limits hold, they were refused.
+    pub over_limit: BTreeMap<String, u64>,
+    /// The clients that were refused most, then those that called most; `/clients` has more of them.
+    pub top: Vec<Client>,
+}
+
+/// One client, as in `/clients`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Client {
+    /// `pod:<uid>`, `unit:<name>`, `uid:<number>` or `departed`.
+    pub client: String,
+    /// `namespace/name`, where it is known.
+    pub pod: Option<String>,
+    /// The user that connected first.
+    pub uid: u32,
+    /// The process that connected first, where it can be seen.
+    pub pid: Option<u32>,
+    /// Its class, where the configuration file has one that takes it.
+    pub class: Option<String>,
+    /// What it may have.
+    pub limits: String,
+    /// Connections open now.
+    pub connections: u64,
+    /// Calls in flight now.
+    pub in_flight: u64,
+    /// Calls that have ended, refused ones included.
+    pub calls: u64,
+    /// Calls that it may make at once now.
+    pub tokens: u64,
+    /// Bytes of replies that wait until it reads them.
+    pub waiting_bytes: u64,
+    /// Calls and connections over a limit, by which.
+    pub over_limit: BTreeMap<String, u64>,
+    /// It is left unread now, because it went on although it was refused.
+    pub paused: bool,
+    /// How often it was.
+    pub pauses: u64,
+}
+
+/// What clients may have, as the configuration file has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Rules {
+    /// The file that is watched for other rules.
+    pub file: Option<String>,
+    /// The classes' names, in their order.
+    pub classes: Vec<String>,
+    /// How often other rules were taken while we run.
+    pub taken: u64,
+    /// How often they were wrong, and refused.
+    pub refused: u64,
+    /// What is wrong with the file now; older rules are in force.
+    pub error: Option<String>,
 }
 
 /// What this process may do.

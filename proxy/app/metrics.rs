@@ -6,9 +6,11 @@ use std::sync::Arc;
 use prometheus_client::encoding::DescriptorEncoder;
 use tokio::time::Instant;
 
+use super::reload::InForce;
 use crate::admin::metrics::{Collector, counter, counters, gauge};
 use crate::grpc::{Code, code_name};
 use crate::keep;
+use crate::peer::{Resolver, Sight};
 use crate::refresh::{CALLS, Handle, RESULTS, Reach};
 use crate::serve::{self, Method};
 
@@ -84,6 +86,39 @@ impl Collector for Refreshing {
         gauge(e, "snapshot_list_bytes", "Length of the List message", list.map(|part| part.content.message().len() as u64))?;
         let bytes = allocatable.map(|allocatable| allocatable.message().len() as u64);
         gauge(e, "snapshot_allocatable_bytes", "Length of the GetAllocatableResources message", bytes)
+    }
+}
+
+/// How well clients are told apart.
+#[derive(Debug)]
+pub(super) struct Peers(pub(super) Arc<Resolver>);
+
+/// Rules for clients that were read anew.
+#[derive(Debug)]
+pub(super) struct Rules(pub(super) Arc<InForce>);
+
+impl Collector for Peers {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let Sight { resolved, out_of_sight, departed } = self.0.sight();
+        let peers = [("process", resolved), ("user", out_of_sight), ("departed", departed)];
+        let help = "Connections by what was seen of who made them; user: in no pid namespace that we see, which takes hostPID";
+        counters(&mut encoder, "peers", help, peers.map(|(seen, n)| ([("seen", seen)], n)))
+    }
+}
+
+impl Collector for Rules {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let e = &mut encoder;
+        let (taken, refused) = self.0.reloads();
+        let reloads = [("taken", taken), ("refused", refused)];
+        counters(
+            e,
+            "rules_reloads",
+            "Rules for clients that were read anew and differed",
+            reloads.map(|(r, n)| ([("result", r)], n)),
+        )?;
+        let wrong = u64::from(self.0.error().is_some());
+        gauge(e, "rules_wrong", "1 while the configuration file is wrong and older rules are in force", Some(wrong))
     }
 }
 

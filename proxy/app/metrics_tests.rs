@@ -9,11 +9,14 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::admin::Metrics;
 use crate::admin::metrics::Format;
+use crate::admission::{self, Table};
+use crate::app::clients::Admission;
 use crate::app::sources::Changes;
 use crate::change::{Epoch, Layout, Sources, Watched};
 use crate::client::{self, Connection};
 use crate::config::ChangeSource;
 use crate::kubepods::Kubepods;
+use crate::peer::Peer;
 use crate::refresh;
 
 /// What a scraper needs of Prometheus text: every sample belongs to the family announced last, and has a number. Returns the families.
@@ -54,13 +57,18 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
     let limits = serve::Limits { connections: 1, ..serve::Limits::default() };
     let serving = serve::ServingConfig { threads: None, instance: 1, limits };
     let bound = serve::Server::bind(serve::Config { socket: serve::SocketConfig::new(&socket), serving }).unwrap();
+    // The second call is over its limit.
+    let limits = admission::Limits { burst: 1, rate: 0.001, ..admission::Limits::default() };
+    let table = Table::new(admission::Config { limits, ..admission::Config::default() });
+    let door = serve::Door { table: table.clone(), identify: Arc::new(|_| Peer::of_uid(7)) };
     let stop = CancellationToken::new();
-    let mut serving = bound.serve(handle.clone(), stop.clone()).unwrap();
+    let mut serving = bound.behind(door).serve(handle.clone(), stop.clone()).unwrap();
     serving.publish().unwrap();
     let stats = serving.stats();
 
     let connection = Connection::connect(&socket, client::Limits::default()).await.unwrap();
     connection.list(Duration::from_millis(50)).await.unwrap_err();
+    assert!(connection.list(Duration::from_secs(10)).await.unwrap_err().to_string().contains("rejected by rate limit"));
     // The client gives up by its own clock; the server counts the call when it has ended there too.
     let ended = async {
         while (0..=16).all(|code| stats.calls(Some(Method::List), Code::from_i32(code)) == 0) {
@@ -81,6 +89,14 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
     };
     let chosen = [ChangeSource::Kubepods, ChangeSource::KubeletDirs, ChangeSource::Timer];
     metrics.register(Box::new(Changes(Sources::open(&chosen, &watched))));
+    let nowhere = PathBuf::from("/nonexistent");
+    let resolver = Resolver::new(Kubepods { cgroup_root: nowhere.clone(), pod_logs: nowhere }).unwrap();
+    let (client, server) = UnixStream::pair().unwrap();
+    resolver.resolve(std::os::fd::AsFd::as_fd(&server));
+    drop(client);
+    metrics.register(Box::new(Peers(Arc::new(resolver))));
+    metrics.register(Box::new(Rules(InForce::new(super::super::Rulebook::default(), None, &table))));
+    metrics.register(Box::new(Admission(table)));
     metrics.register(Box::new(Keeping(Arc::default())));
     let scrape = metrics.encode(Format::Prometheus).unwrap();
     for line in [
@@ -91,11 +107,19 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
         r#"requests_total{api="v1",method="List",code="OK"} 0"#,
         "requests_in_flight 0",
         "waits_total 1",
+        r#"over_limit_total{reason="rate"} 1"#,
+        r#"over_limit_total{reason="bytes"} 0"#,
+        "client_pauses_total 0",
+        "clients 1",
+        "clients_paused 0",
         "source_up 0",
         r#"change_source{source="kubelet-dirs",part="device-plugins",state="absent"} 1"#,
         r#"change_source{source="kubelet-dirs",part="device-plugins",state="attached"} 0"#,
         r#"change_events_total{source="kubepods",part="cgroups"} 0"#,
         r#"change_losses_total{source="kubelet-dirs",part="socket"} 0"#,
+        r#"peers_total{seen="process"} 1"#,
+        r#"rules_reloads_total{result="refused"} 0"#,
+        "rules_wrong 0",
         r#"saves_total{what="age"} 0"#,
     ] {
         assert!(scrape.contains(&format!("\npodresources_proxy_{line}\n")), "no {line} in\n{scrape}");
@@ -108,16 +132,23 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
     podresources_proxy_change_events_total
     podresources_proxy_change_losses_total
     podresources_proxy_change_source
+    podresources_proxy_client_pauses_total
+    podresources_proxy_clients
+    podresources_proxy_clients_paused
     podresources_proxy_connections_accepted_total
     podresources_proxy_connections_open
     podresources_proxy_connections_refused_total
     podresources_proxy_epoch
     podresources_proxy_forwarded_gets_total
     podresources_proxy_kubelet_restarts_total
+    podresources_proxy_over_limit_total
+    podresources_proxy_peers_total
     podresources_proxy_pods_kept_after_restart
     podresources_proxy_reply_bytes_max
     podresources_proxy_requests_in_flight
     podresources_proxy_requests_total
+    podresources_proxy_rules_reloads_total
+    podresources_proxy_rules_wrong
     podresources_proxy_saves_failed_total
     podresources_proxy_saves_total
     podresources_proxy_snapshot_age_seconds

@@ -1,29 +1,42 @@
 //! Puts the parts together: binds early, serves later, drains on a signal.
 
+mod clients;
 mod metrics;
 mod refreshing;
+mod reload;
 mod report;
 mod sources;
 mod watching;
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+pub use self::reload::{Load, Reload, Rulebook};
 use crate::change::{Epoch, Layout, Sources, Watched};
 use crate::config::ChangeSource;
+use crate::peer::Resolver;
 use crate::refresh::{self, Handle};
 use crate::rights::{self, Rights, RightsError};
-use crate::{admin, keep, serve};
+use crate::{admin, admission, keep, serve};
 
 /// The thread that refreshes has to show itself this often: its longest work without an await is building a snapshot.
 const REFRESHER_BEAT: Duration = Duration::from_secs(5);
+
+/// How often clients that have gone are looked at.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// What readiness says once a client has come that we cannot see.
+const NO_HOST_PID: &str = "some clients run in pid namespaces that this process does not see: they are told apart by user alone, and \
+    pods of one user share its limits; give the proxy's pod hostPID: true";
 
 /// All that a running proxy goes by, as sub-configs of its parts.
 #[derive(Clone, Debug)]
@@ -40,6 +53,12 @@ pub struct Config {
     pub keep: keep::Config,
     /// The socket that clients call.
     pub serve: serve::Config,
+    /// What each of them may have.
+    pub admission: admission::Config,
+    /// Classes of clients, in their order.
+    pub classes: Vec<crate::config::Class>,
+    /// Where limits and classes are read anew; `None`: never.
+    pub reload: Option<Reload>,
     /// Health, metrics, status.
     pub admin: admin::Config,
     /// The configuration as text, for the admin socket.
@@ -103,10 +122,17 @@ impl Config {
         let keep = self.keep.open()?;
         let watched = Watched { kubelet: self.kubelet.clone(), cgroup_root: self.refresh.kubepods.cgroup_root.clone() };
         let sources = Sources::open(&self.change_sources, &watched);
-        let epoch = sources.epoch();
-        let (handle, channel) = refresh::channel(self.refresh.clone(), epoch.clone());
+        if let Some(group) = self.serve.socket.group
+            && let Err(error) = rights::join_group(group)
+        {
+            // So far it has been given to that group. Should somebody remove it, it cannot be made anew.
+            tracing::debug!(%error, group, "cannot become a member of the socket's group");
+        }
         let rights = rights::keep(sources.needs())?;
         rights_told(&rights);
+        // From here on there may be other threads: a source may start one of its own.
+        let epoch = sources.epoch();
+        let (handle, channel) = refresh::channel(self.refresh.clone(), epoch.clone());
         Ok(App { config: self, admin, socket, sources, epoch, handle, channel, keep, rights })
     }
 }
@@ -119,6 +145,7 @@ impl App {
     pub async fn run(self, log_level: admin::LogLevel, at_work: impl FnOnce(Option<SocketAddr>)) -> Result<(), Error> {
         let signals = |kind| signal(kind).map_err(|source| Error::Part { part: "signal handling", source });
         let (mut terminate, mut interrupt) = (signals(SignalKind::terminate())?, signals(SignalKind::interrupt())?);
+        let mut hangups = signals(SignalKind::hangup())?;
         let replace = self.config.serve.socket.replace;
         let grace = self.config.serve.serving.limits.grace;
         let max_stale = self.config.refresh.max_stale;
@@ -145,12 +172,24 @@ impl App {
         let watching = watching::start(self.sources.clone(), self.epoch, watching_beat)
             .map_err(|source| Error::Part { part: "the thread that watches for changes", source })?;
         sources::announce(&self.sources, &readiness);
-        let mut serving = self.socket.serve(self.handle.clone(), stop.clone())?;
+        let table = admission::Table::new(self.config.admission.clone());
+        let rulebook = Rulebook { limits: self.config.admission.limits.clone(), classes: self.config.classes.clone() };
+        let rules = reload::InForce::new(rulebook, self.config.reload.as_ref().map(|reload| reload.file.clone()), &table);
+        let resolver = Resolver::new(self.config.refresh.kubepods.clone());
+        let resolver = Arc::new(resolver.map_err(|source| Error::Part { part: "the thread that looks up pods' names", source })?);
+        let socket = match self.config.admission.mode {
+            admission::Mode::Off => self.socket,
+            admission::Mode::Enforce | admission::Mode::Observe => {
+                self.socket.behind(door(table.clone(), resolver.clone(), readiness.clone()))
+            }
+        };
+        let mut serving = socket.serve(self.handle.clone(), stop.clone())?;
+        let clients = clients::Clientele { serving: serving.stats(), table: table.clone(), rules: rules.clone(), resolver };
         let reporter = report::Reporter::new(
             &self.config,
             self.handle.clone(),
             self.sources,
-            serving.stats(),
+            clients,
             readiness.clone(),
             keep_report,
             self.rights,
@@ -189,6 +228,8 @@ impl App {
             _ = terminate.recv() => Ok("SIGTERM"),
             _ = interrupt.recv() => Ok("SIGINT"),
             done = work => done,
+            () = sweep(&table) => Ok("never"),
+            never = reload::keep(&rules, self.config.reload.as_ref(), &table, &mut hangups) => match never {},
             () = refreshing.ended() => Err(Error::RefresherEnded),
         };
         match &ended {
@@ -205,6 +246,28 @@ impl App {
         watching.join();
         tracing::info!("stopped");
         ended.map(drop)
+    }
+}
+
+/// How clients come in: by what the kernel says of them.
+fn door(table: Arc<admission::Table>, resolver: Arc<Resolver>, readiness: admin::Readiness) -> serve::Door {
+    let told = AtomicBool::new(false);
+    let identify = move |socket: BorrowedFd<'_>| {
+        let peer = resolver.resolve(socket);
+        if peer.pid.is_none() && resolver.sight().needs_host_pid() && !told.swap(true, Relaxed) {
+            readiness.note(NO_HOST_PID);
+            tracing::warn!("{NO_HOST_PID}");
+        }
+        peer
+    };
+    serve::Door { table, identify: Arc::new(identify) }
+}
+
+/// Forgets the clients that have gone, also where nobody comes any more.
+async fn sweep(table: &admission::Table) {
+    let mut tick = tokio::time::interval(SWEEP_EVERY);
+    loop {
+        table.sweep(tick.tick().await);
     }
 }
 

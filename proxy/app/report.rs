@@ -5,15 +5,14 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, timeout};
 
+use super::clients::{Admission, Clientele};
 use super::{Config, metrics, sources};
-use crate::admin::status::{Clients, Freshness, Rights, Saved, Snapshot, Source, Status, Timestamp, Upstream};
+use crate::admin::status::{Freshness, Rights, Saved, Snapshot, Source, Status, Timestamp, Upstream};
 use crate::admin::{Heartbeats, Latch, LogLevel, Metrics, Parts, Readiness};
 use crate::change::Sources;
-use crate::grpc::Code;
 use crate::keep;
 use crate::refresh::{CALLS, Handle, Reach};
 use crate::rights;
-use crate::serve::{self, Method};
 
 /// Has a view of everything, and changes nothing.
 #[derive(Clone, Debug)]
@@ -21,7 +20,7 @@ pub(super) struct Reporter {
     config: Arc<Config>,
     handle: Handle,
     sources: Sources,
-    serving: Arc<serve::Stats>,
+    clients: Clientele,
     readiness: Readiness,
     keep: Arc<keep::Report>,
     rights: rights::Rights,
@@ -35,27 +34,31 @@ impl Reporter {
         config: &Config,
         handle: Handle,
         sources: Sources,
-        serving: Arc<serve::Stats>,
+        clients: Clientele,
         readiness: Readiness,
         keep: Arc<keep::Report>,
         rights: rights::Rights,
     ) -> Self {
-        Self { config: Arc::new(config.clone()), handle, sources, serving, readiness, keep, rights, started: Instant::now() }
+        Self { config: Arc::new(config.clone()), handle, sources, clients, readiness, keep, rights, started: Instant::now() }
     }
 
     pub(super) fn parts(self, heartbeats: Heartbeats, log_level: LogLevel) -> Parts {
         let mut metrics = Metrics::new();
-        metrics.register(Box::new(metrics::Serving(self.serving.clone())));
+        metrics.register(Box::new(metrics::Serving(self.clients.serving.clone())));
+        metrics.register(Box::new(Admission(self.clients.table.clone())));
         metrics.register(Box::new(metrics::Refreshing(self.handle.clone())));
         metrics.register(Box::new(sources::Changes(self.sources.clone())));
         metrics.register(Box::new(metrics::Keeping(self.keep.clone())));
-        let (readiness, shown) = (self.readiness.clone(), self.config.shown.clone());
+        metrics.register(Box::new(metrics::Peers(self.clients.resolver.clone())));
+        metrics.register(Box::new(metrics::Rules(self.clients.rules.clone())));
+        let (readiness, shown, clients) = (self.readiness.clone(), self.config.shown.clone(), self.clients.clone());
         Parts {
             readiness,
             heartbeats,
             metrics,
             log_level,
             status: Box::new(move || self.status()),
+            clients: Box::new(move || clients.all()),
             config: Box::new(move || shown.clone()),
         }
     }
@@ -104,7 +107,8 @@ impl Reporter {
             }),
             saved: self.saved(),
             upstream: self.upstream(),
-            clients: self.clients(),
+            clients: self.clients.summary(),
+            rules: self.clients.rules(),
             rights: Rights { dropped: self.rights.dropped(), missing: self.rights.missing(), ..Rights::current() },
             readiness: self.readiness.report(),
         }
@@ -133,19 +137,6 @@ impl Reporter {
             rate: self.config.refresh.upstream_rate,
             burst: f64::from(self.config.refresh.upstream_burst),
             waiting: self.handle.waiting() as u64,
-        }
-    }
-
-    fn clients(&self) -> Clients {
-        let stats = &self.serving;
-        let of = |method: Option<Method>| (0..=16).map(|code| stats.calls(method, Code::from_i32(code))).sum::<u64>();
-        let methods =
-            Method::ALL.into_iter().map(|method| (format!("{}/{}", method.api_version(), method.name()), of(Some(method))));
-        Clients {
-            connections: stats.connections_open(),
-            accepted: stats.connections_accepted(),
-            refused: stats.connections_over_limit() + stats.connections_out_of_descriptors(),
-            requests: methods.chain([("other".to_owned(), of(None))]).collect(),
         }
     }
 }

@@ -45,7 +45,8 @@ pub trait Source: Send + Sync {
         Ok(None)
     }
 
-    /// Called once, when the epoch exists: words are handed over here, see [`Epoch::add_words`].
+    /// Called once, when the epoch exists: words are handed over here, see [`Epoch::add_words`], and
+    /// a thread is started here at the earliest: rights have been dropped by now.
     fn begin(&self, _epoch: &Arc<Epoch>) {}
 
     /// The descriptor is readable. The queue has been asked already; what else there is to read must be read, or it stays readable.

@@ -46,9 +46,18 @@ impl Sources {
         self.all.iter()
     }
 
-    /// The rights that any of them needs.
+    /// The rights to be kept: what each needs that sees something no better one sees. The others stay as they are without.
     pub fn needs(&self) -> Needed {
-        self.iter().fold(Needed::NOTHING, |needed, source| needed.and(source.needs()))
+        let mut seen = Sees::NOTHING;
+        let mut needed = Needed::NOTHING;
+        for source in self.iter() {
+            let sees = source.sees();
+            if sees.without(seen) != Sees::NOTHING {
+                needed = needed.and(source.needs());
+            }
+            seen = seen.and(sees);
+        }
+        needed
     }
 
     /// An epoch that all of them move.
@@ -148,6 +157,7 @@ mod tests {
     struct Fake {
         sees: Mutex<Sees>,
         queue: Option<Arc<FakeQueue>>,
+        needs: Needed,
     }
 
     #[derive(Default)]
@@ -179,11 +189,15 @@ mod tests {
             Some(queue)
         }
 
+        fn needs(&self) -> Needed {
+            self.needs
+        }
+
         fn mend(&self, _: &Epoch) {}
     }
 
     fn fake(sees: Sees, queue: bool) -> Arc<Fake> {
-        Arc::new(Fake { sees: Mutex::new(sees), queue: queue.then(Arc::default) })
+        Arc::new(Fake { sees: Mutex::new(sees), queue: queue.then(Arc::default), needs: Needed::NOTHING })
     }
 
     fn sources(all: &[&Arc<Fake>]) -> Sources {
@@ -217,5 +231,22 @@ mod tests {
         *watches.sees.lock().unwrap() = Sees::KUBELET;
         sources.mend(&epoch);
         assert_eq!((epoch.asks(0), epoch.asks(1)), (true, true));
+    }
+
+    #[test]
+    fn rights_are_kept_for_what_no_better_source_sees() {
+        let needs = |all: &[(Sees, Needed)]| {
+            let all = all.iter().map(|(sees, needed)| -> Arc<dyn Source> {
+                Arc::new(Fake { sees: Mutex::new(*sees), queue: None, needs: *needed })
+            });
+            Sources::new(all.collect()).needs()
+        };
+        let programs = Needed { bpf: true, perfmon: true, sys_admin: false };
+        let marks = Needed { sys_admin: true, ..Needed::NOTHING };
+        let cgroups = Sees::CGROUPS.and(Sees::CPUSETS);
+        assert_eq!(needs(&[(Sees::ALL, programs), (cgroups, marks)]), programs);
+        assert_eq!(needs(&[(Sees::CGROUPS, programs), (cgroups, marks)]), programs.and(marks), "cpusets are seen by marks alone");
+        assert_eq!(needs(&[(Sees::NOTHING, programs), (cgroups, marks)]), marks, "programs that were refused need nothing");
+        assert_eq!(needs(&[(Sees::NOTHING, Needed::NOTHING)]), Needed::NOTHING);
     }
 }

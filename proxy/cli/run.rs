@@ -11,7 +11,7 @@ use crate::change::Layout;
 use crate::config::{self, ChangeSource, Config, Place, Resolved};
 use crate::kubepods::Kubepods;
 use crate::simulate::{self, Simulator};
-use crate::{app, keep, refresh, serve};
+use crate::{admission, app, keep, refresh, serve};
 
 /// Without the timer, nothing is asked for that nothing shows. A clock that adds it up must not overflow.
 const NEVER: Duration = Duration::from_hours(365 * 24);
@@ -32,21 +32,22 @@ pub(super) fn run(Args { args }: &Args) -> Result<(), Fault> {
     for warning in &resolved.warnings {
         tracing::warn!("{warning}");
     }
-    start(&resolved, &level)
+    start(args, &resolved, &level)
 }
 
 /// The one call into the application: blocks until it has drained.
-fn start(resolved: &Resolved, level: &Level) -> Result<(), Fault> {
+fn start(args: &config::args::Args, resolved: &Resolved, level: &Level) -> Result<(), Fault> {
     let set = level.clone();
     let level = LogLevel::new(resolved.config.log.level.clone(), move |level| set.set(level).map_err(|error| error.to_string()));
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| Fault::Failed(error.into()))?;
     runtime.block_on(async {
         if resolved.config.demo {
-            Place::of_process().prepare().map_err(|error| Fault::Failed(error.into()))?;
+            let made = Place::of_process().prepare().and_then(|()| std::fs::create_dir_all(&resolved.config.upstream.kubelet_dir));
+            made.map_err(|error| Fault::Failed(error.into()))?;
         }
         // Rights are dropped here, and what starts later has none.
-        let app = app_config(resolved).build().map_err(|error| Fault::Failed(error.into()))?;
+        let app = app_config(args, resolved).build().map_err(|error| Fault::Failed(error.into()))?;
         let demo = if resolved.config.demo { Some(demo(&resolved.config).await?) } else { None };
         let next = |admin| {
             if resolved.config.demo {
@@ -91,9 +92,9 @@ fn next_commands(config: &Config, admin: Option<SocketAddr>) {
 }
 
 /// What the parts go by.
-fn app_config(resolved: &Resolved) -> app::Config {
-    let Config { upstream, listen, admin, .. } = &resolved.config;
-    let limits = serve::Limits { grace: listen.grace, ..serve::Limits::default() };
+fn app_config(args: &config::args::Args, resolved: &Resolved) -> app::Config {
+    let Config { upstream, listen, clients, admin, .. } = &resolved.config;
+    let limits = serve::Limits { grace: listen.grace, connections: listen.max_connections.get(), ..serve::Limits::default() };
     app::Config {
         kubelet: Layout { socket: upstream.socket.as_path().to_owned(), root_dir: upstream.kubelet_dir.clone() },
         change_sources: upstream.change_sources.clone(),
@@ -122,6 +123,17 @@ fn app_config(resolved: &Resolved) -> app::Config {
             },
             serving: serve::ServingConfig { threads: listen.threads, instance: rand::random(), limits },
         },
+        admission: admission::Config {
+            mode: match clients.admission {
+                config::Admission::Enforce => admission::Mode::Enforce,
+                config::Admission::Observe => admission::Mode::Observe,
+                config::Admission::Off => admission::Mode::Off,
+            },
+            limits: client_limits(clients),
+            max_connections: listen.max_connections.get(),
+        },
+        classes: resolved.config.classes.clone(),
+        reload: Some(reload(args)),
         admin: admin::Config {
             address: admin.address,
             socket: admin.socket.as_ref().map(|socket| socket.as_path().to_owned()),
@@ -129,4 +141,27 @@ fn app_config(resolved: &Resolved) -> app::Config {
         },
         shown: resolved.to_toml(),
     }
+}
+
+/// What each client may have, unless its class says otherwise.
+fn client_limits(clients: &config::Clients) -> admission::Limits {
+    admission::Limits {
+        rate: clients.rate,
+        burst: clients.burst.get(),
+        connections: clients.connections.get(),
+        calls: clients.calls.get(),
+        waiting_bytes: clients.waiting_bytes as u64,
+        ..admission::Limits::default()
+    }
+}
+
+/// Reads the rules for clients as this process would have read them at its start. Nothing else of the file is taken while it runs.
+fn reload(args: &config::args::Args) -> app::Reload {
+    let file = config::file_of(args);
+    let args = args.clone();
+    let load = move || match config::load(&args) {
+        Ok(Resolved { config, .. }) => Ok(app::Rulebook { limits: client_limits(&config.clients), classes: config.classes }),
+        Err(errors) => Err(errors.to_string()),
+    };
+    app::Reload { file, load: std::sync::Arc::new(load) }
 }

@@ -9,7 +9,7 @@ use super::fault::Fault;
 use super::output::print;
 use super::table::{NOTHING, render};
 use crate::admin::request;
-use crate::admin::status::{ChangeSource, Status};
+use crate::admin::status::{ChangeSource, Client, Status};
 use crate::client::SocketPath;
 use crate::config::setting;
 
@@ -61,6 +61,7 @@ fn screen(status: &Status) -> String {
         ("saved", saved(status)),
         ("upstream", upstream(status)),
         ("clients", clients(status)),
+        ("rules", rules(status)),
         ("rights", rights(status)),
     ];
     let mut lines = Vec::new();
@@ -156,7 +157,36 @@ fn clients(status: &Status) -> Vec<String> {
     let mut lines =
         vec![format!("{} connected, {} accepted, {} turned away", clients.connections, clients.accepted, clients.refused)];
     lines.extend(clients.requests.iter().filter(|(_, count)| **count > 0).map(|(method, count)| format!("{method}: {count}")));
+    if clients.admission.is_empty() {
+        return lines;
+    }
+    let known = if clients.admission == "off" { String::new() } else { format!("; {} known", clients.known) };
+    lines.push(format!("admission {}: {} each{known}", clients.admission, clients.limits));
+    lines.extend(clients.top.iter().filter(|client| !client.over_limit.is_empty()).map(over_limit));
     lines
+}
+
+/// Only what a user has set, and what is wrong with it.
+fn rules(status: &Status) -> Vec<String> {
+    let rules = &status.rules;
+    let mut lines = Vec::new();
+    if !rules.classes.is_empty() {
+        lines.push(format!("classes in their order: {}", rules.classes.join(", ")));
+    }
+    if let Some(error) = &rules.error {
+        lines.push(format!("the new rules in {} are NOT in force:", or_nothing(rules.file.as_deref().unwrap_or_default())));
+        lines.extend(error.lines().map(str::to_owned));
+    }
+    lines
+}
+
+/// One that was refused.
+fn over_limit(client: &Client) -> String {
+    let Client { client: id, pod, connections, calls, paused, .. } = client;
+    let name = pod.as_ref().map_or_else(|| id.clone(), |pod| format!("pod:{pod}"));
+    let over: Vec<String> = client.over_limit.iter().map(|(limit, count)| format!("{limit} {count}")).collect();
+    let paused = if *paused { ", paused" } else { "" };
+    format!("{name}: {connections} connected, {calls} calls, over its limit: {}{paused}", over.join(", "))
 }
 
 /// Those that change sources and foreign processes need, by name, and how many more there are.
@@ -213,6 +243,7 @@ mod tests {
             "saved": {"dir": "/state", "last_written": "2026-12-01T14:40:00.250Z", "last_error": "no space", "not_used": "too old"},
             "upstream": {"calls": 7, "refused": 1, "failed": 2, "rate": 20.0, "burst": 4.0, "waiting": 5},
             "clients": {"connections": 3, "accepted": 9, "refused": 0, "requests": {"List": 4, "Get": 2, "other": 0}},
+            "rules": {"file": "/c.toml", "classes": ["cni", "others"], "error": "/c.toml:3: a\n/c.toml:4: b"},
             "rights": {"uid": 0, "capabilities": ["CAP_BPF", "CAP_KILL"], "dropped": ["CAP_CHOWN", "CAP_FOWNER"],
                        "missing": ["CAP_PERFMON"], "no_new_privs": true},
             "readiness": {"ready": false, "waiting_for": [{"name": "first capture", "reason": "no socket"}], "notes": ["no hostPID"]}
@@ -241,6 +272,10 @@ mod tests {
         clients    3 connected, 9 accepted, 0 turned away
                    Get: 2
                    List: 4
+        rules      classes in their order: cni, others
+                   the new rules in /c.toml are NOT in force:
+                   /c.toml:3: a
+                   /c.toml:4: b
         rights     uid 0, CAP_BPF and 1 more, 2 dropped, no_new_privs
                    missing: CAP_PERFMON
         ");

@@ -6,22 +6,29 @@ use std::path::{Path, PathBuf};
 
 use toml::de::{DeTable, DeValue};
 
+use super::class::Class;
+use super::classes;
 use super::error::{ConfigError, ConfigErrors, nearest};
 use super::setting::{ALL, Kind, Setting};
 
+/// The one key beside the settings: tables of classes.
+const CLASS: &str = "class";
+
 /// What a file sets.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct File {
     /// Where it was read from.
     pub path: PathBuf,
     /// Value and line by key.
     values: BTreeMap<&'static str, (String, usize)>,
+    classes: Vec<Class>,
 }
 
 struct Reader<'a> {
     path: &'a Path,
     text: &'a str,
     values: BTreeMap<&'static str, (String, usize)>,
+    classes: Vec<Class>,
     errors: Vec<ConfigError>,
 }
 
@@ -30,7 +37,7 @@ struct Reader<'a> {
 impl File {
     /// Reads a file's text; `path` is for messages. Names everything that is wrong with it, not only the first.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigErrors> {
-        let mut reader = Reader { path, text, values: BTreeMap::new(), errors: Vec::new() };
+        let mut reader = Reader { path, text, values: BTreeMap::new(), classes: Vec::new(), errors: Vec::new() };
         let (table, syntax) = DeTable::parse_recoverable(text);
         for error in &syntax {
             let line = reader.line(error.span().unwrap_or_default());
@@ -39,14 +46,19 @@ impl File {
         if syntax.is_empty() {
             reader.table("", table.get_ref());
         }
-        let Reader { values, mut errors, .. } = reader;
+        let Reader { values, classes, mut errors, .. } = reader;
         errors.sort_by_key(ConfigError::line);
-        if errors.is_empty() { Ok(Self { path: path.to_owned(), values }) } else { Err(ConfigErrors(errors)) }
+        if errors.is_empty() { Ok(Self { path: path.to_owned(), values, classes }) } else { Err(ConfigErrors(errors)) }
     }
 
     /// The value for a setting, and its line.
     pub fn get(&self, setting: &Setting) -> Option<(&str, usize)> {
         self.values.get(setting.key).map(|(value, line)| (value.as_str(), *line))
+    }
+
+    /// The classes of clients, in their order.
+    pub fn classes(&self) -> &[Class] {
+        &self.classes
     }
 }
 
@@ -59,6 +71,11 @@ impl Reader<'_> {
             let key = if section.is_empty() { name.get_ref().to_string() } else { format!("{section}.{}", name.get_ref()) };
             if let Some(setting) = ALL.iter().find(|setting| setting.key == key) {
                 self.value(setting, value.get_ref(), line);
+            } else if key == CLASS {
+                match classes::parse(self.path, name, value.get_ref(), &|span| self.line(span)) {
+                    Ok(classes) => self.classes = classes,
+                    Err(errors) => self.errors.extend(errors),
+                }
             } else if section.is_empty() && !key.is_empty() && ALL.iter().any(|setting| split(setting).0 == key) {
                 match value.get_ref() {
                     DeValue::Table(table) => self.table(&key, table),
@@ -114,7 +131,7 @@ fn suggest(key: &str) -> Option<String> {
     }
     let inside = ALL.iter().filter(|setting| split(setting).0 == section).map(|setting| split(setting).1);
     if section.is_empty() {
-        return nearest(&name, inside.chain(ALL.iter().map(|setting| split(setting).0)));
+        return nearest(&name, inside.chain(ALL.iter().map(|setting| split(setting).0)).chain([CLASS]));
     }
     nearest(&name, inside).map(|name| format!("{section}.{name}"))
 }

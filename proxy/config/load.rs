@@ -1,7 +1,7 @@
 //! Reading the file from the disk, and everything else from the process: the thin edge.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::args::Args;
 use super::environment::Environment;
@@ -27,6 +27,11 @@ pub fn load(args: &Args) -> Result<Resolved, ConfigErrors> {
         },
     };
     resolve(args, &environment, file.as_ref(), &Place::of_process())
+}
+
+/// The file that [`load`] reads, whether it is there or not.
+pub fn file_of(args: &Args) -> PathBuf {
+    args.config.clone().or_else(|| Environment::of_process().config()).unwrap_or_else(|| DEFAULT_FILE.into())
 }
 
 fn read(path: &Path) -> Result<File, ConfigErrors> {

@@ -7,6 +7,9 @@
 pub mod args;
 #[cfg(feature = "cli")]
 mod check;
+mod class;
+#[cfg(feature = "cli")]
+mod classes;
 #[cfg(feature = "cli")]
 pub mod environment;
 #[cfg(feature = "cli")]
@@ -31,10 +34,12 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use class::{Class, Each, METHODS, OnStale, Whole};
+
 #[cfg(feature = "cli")]
 pub use {
     error::{ConfigError, ConfigErrors, Origin},
-    load::{DEFAULT_FILE, load},
+    load::{DEFAULT_FILE, file_of, load},
     resolve::{Place, Resolved, resolve},
 };
 
@@ -50,6 +55,10 @@ pub struct Config {
     pub upstream: Upstream,
     /// The socket that clients call.
     pub listen: Listen,
+    /// What each client may have.
+    pub clients: Clients,
+    /// Classes of clients, in the order in which they are tried.
+    pub classes: Vec<Class>,
     /// Health, metrics, status.
     pub admin: Admin,
     /// What is logged, and how.
@@ -132,6 +141,36 @@ pub struct Listen {
     pub grace: Duration,
     /// At most so many serving threads; `None`: one for each CPU that the process may use.
     pub threads: Option<NonZeroUsize>,
+    /// Connections open at a time, of all clients together.
+    pub max_connections: NonZeroUsize,
+}
+
+/// What each client may have.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Clients {
+    /// Whether that holds.
+    pub admission: Admission,
+    /// Calls a second in the long run.
+    pub rate: f64,
+    /// Calls at once after a quiet time.
+    pub burst: NonZeroU32,
+    /// Connections open at a time.
+    pub connections: NonZeroU32,
+    /// Calls in flight at a time.
+    pub calls: NonZeroU32,
+    /// Bytes of replies that wait to be written.
+    pub waiting_bytes: usize,
+}
+
+/// Whether limits hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// What is over them is refused.
+    Enforce,
+    /// It is counted.
+    Observe,
+    /// Nobody looks who a client is.
+    Off,
 }
 
 /// Health, metrics, status.

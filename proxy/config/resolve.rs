@@ -12,7 +12,7 @@ use super::error::{ConfigError, ConfigErrors, Origin};
 use super::file::File;
 use super::setting::{self, Default, Setting};
 use super::value::{self, Read};
-use super::{Admin, Config, Listen, Log, Upstream};
+use super::{Admin, Clients, Config, Listen, Log, Upstream};
 
 /// The directory, in a user's runtime directory, that `--demo` puts its sockets into.
 const DEMO_DIR: &str = "podresources-proxy";
@@ -146,7 +146,14 @@ impl Reader<'_> {
         let group = self.read_unset(&setting::SOCKET_GROUP, value::group);
         let replace = self.read(&setting::REPLACE, value::switch);
         let grace = self.read(&setting::GRACE, value::time);
-        let threads = self.read_unset(&setting::THREADS, value::threads);
+        let threads = self.read_unset(&setting::THREADS, value::count);
+        let max_connections = self.read(&setting::MAX_CONNECTIONS, value::count);
+        let admission = self.read(&setting::ADMISSION, value::admission);
+        let client_rate = self.read(&setting::CLIENT_RATE, value::rate);
+        let client_burst = self.read(&setting::CLIENT_BURST, value::burst);
+        let client_connections = self.read(&setting::CLIENT_CONNECTIONS, value::burst);
+        let client_calls = self.read(&setting::CLIENT_CALLS, value::burst);
+        let client_waiting = self.read(&setting::CLIENT_WAITING, value::size);
         let admin_address = self.read(&setting::ADMIN_ADDRESS, value::address_or_off);
         let admin_socket = self.read(&setting::ADMIN_SOCKET, value::socket_or_off);
         let format = self.read(&setting::LOG_FORMAT, value::log_format);
@@ -167,7 +174,25 @@ impl Reader<'_> {
                 cgroup_root: cgroup_root?,
                 source: source?,
             },
-            listen: Listen { socket: listen?, mode: mode?, owner, group, replace: replace?, grace: grace?, threads },
+            listen: Listen {
+                socket: listen?,
+                mode: mode?,
+                owner,
+                group,
+                replace: replace?,
+                grace: grace?,
+                threads,
+                max_connections: max_connections?,
+            },
+            clients: Clients {
+                admission: admission?,
+                rate: client_rate?,
+                burst: client_burst?,
+                connections: client_connections?,
+                calls: client_calls?,
+                waiting_bytes: client_waiting?,
+            },
+            classes: self.file.map(|file| file.classes().to_vec()).unwrap_or_default(),
             admin: Admin { address: admin_address?, socket: admin_socket? },
             log: Log { format: format?, level: level? },
             demo: demo?,
@@ -212,6 +237,7 @@ impl Reader<'_> {
     }
 
     /// Where nobody sets it, the user's own, or none; a demo leaves nothing behind.
+    #[expect(clippy::option_option, reason = "outside: whether it could be read; inside: whether there is one")]
     fn state_dir(&mut self) -> Option<Option<PathBuf>> {
         let setting = &setting::STATE_DIR;
         if self.find(setting).is_some() {

@@ -118,6 +118,27 @@ settings! {
     THREADS = "listen.threads", "threads", "COUNT", Number, Unset("one for each CPU that the process may use"),
         "Serving threads at most",
         "";
+    MAX_CONNECTIONS = "listen.max_connections", "max-connections", "COUNT", Number, Is("4096"),
+        "Connections open at a time, of all clients together",
+        "One in 16 is kept for clients that have none yet, one in 64 for uid 0.";
+    ADMISSION = "clients.admission", "admission", "MODE", Text, Is("enforce"),
+        "Whether limits hold: enforce, observe or off",
+        "observe counts what would be refused and serves it; off does not even look who a client is.";
+    CLIENT_RATE = "clients.rate", "client-rate", "CALLS/S", Text, Is("100/s"),
+        "Calls a second that each client may make in the long run",
+        "A client is a pod, a systemd unit or a user, however many connections and processes it has.";
+    CLIENT_BURST = "clients.burst", "client-burst", "CALLS", Number, Is("100"),
+        "Calls that each client may make at once after a quiet time",
+        "";
+    CLIENT_CONNECTIONS = "clients.connections", "client-connections", "COUNT", Number, Is("128"),
+        "Connections that each client may have open",
+        "More are closed before their first byte is read.";
+    CLIENT_CALLS = "clients.calls", "client-calls", "COUNT", Number, Is("256"),
+        "Calls that each client may have in flight, over all its connections",
+        "On one connection there are at most 32, as HTTP/2 tells every client.";
+    CLIENT_WAITING = "clients.waiting", "client-waiting", "SIZE", Text, Is("16MiB"),
+        "Bytes of replies that may wait until a client reads them",
+        "A single reply may be larger.";
     ADMIN_ADDRESS = "admin.address", "admin-address", "ADDRESS", Text, Is("127.0.0.1:9510"),
         "Address of /healthz, /readyz and /metrics, or off",
         "";

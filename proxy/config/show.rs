@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::classes;
 use super::resolve::Resolved;
 use super::setting::{Default, Kind, Setting};
 
@@ -31,7 +32,7 @@ impl Resolved {
             };
             let _written = writeln!(out, "{line:COMMENT_AT$} # {origin}");
         }
-        format!("{top}{sections}")
+        format!("{top}{sections}{}", classes::to_toml(&self.config.classes))
     }
 }
 

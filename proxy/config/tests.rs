@@ -237,8 +237,12 @@ fn a_second_demo_goes_beside_the_first_unless_it_is_to_replace_it() {
 
 #[test]
 fn what_is_shown_is_a_file_that_gives_the_same_configuration_again() {
-    let resolved =
-        check(&["--socket-group", "0", "--replace"], &[("PODRESOURCES_PROXY_GRACE", "2s")], "[log]\nlevel = \"warn\"").unwrap();
+    let resolved = check(
+        &["--socket-group", "0", "--replace"],
+        &[("PODRESOURCES_PROXY_GRACE", "2s")],
+        "[log]\nlevel = \"warn\"\n[[class]]\nname = \"others\"\ndeny = true",
+    )
+    .unwrap();
     let toml = resolved.to_toml();
     assert_snapshot!(toml, @r#"
     demo = false                                                     # default
@@ -266,6 +270,15 @@ fn what_is_shown_is_a_file_that_gives_the_same_configuration_again() {
     replace = true                                                   # --replace
     grace = "2s"                                                     # PODRESOURCES_PROXY_GRACE
     # threads: one for each CPU that the process may use             # default
+    max_connections = 4096                                           # default
+
+    [clients]
+    admission = "enforce"                                            # default
+    rate = "100/s"                                                   # default
+    burst = 100                                                      # default
+    connections = 128                                                # default
+    calls = 256                                                      # default
+    waiting = "16MiB"                                                # default
 
     [admin]
     address = "127.0.0.1:9510"                                       # default
@@ -274,6 +287,10 @@ fn what_is_shown_is_a_file_that_gives_the_same_configuration_again() {
     [log]
     format = "text"                                                  # default
     level = "warn"                                                   # /etc/p.toml:2
+
+    [[class]]
+    name = "others"
+    deny = true
     "#);
     assert_eq!(check(&[], &[], &toml).unwrap().config, resolved.config);
 }

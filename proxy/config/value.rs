@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::unistd::{Group, User};
 
 use super::error::nearest;
-use super::{ChangeSource, LogFormat, Source};
+use super::{Admission, ChangeSource, LogFormat, Source};
 use crate::client::SocketPath;
 
 /// A value, or what is wrong with its text.
@@ -68,7 +68,16 @@ pub(super) fn burst(text: &str) -> Read<NonZeroU32> {
     text.parse().map_err(|_| "give a whole number from 1".into())
 }
 
-pub(super) fn threads(text: &str) -> Read<NonZeroUsize> {
+pub(super) fn admission(text: &str) -> Read<Admission> {
+    match text {
+        "enforce" => Ok(Admission::Enforce),
+        "observe" => Ok(Admission::Observe),
+        "off" => Ok(Admission::Off),
+        _ => Err("give enforce, observe or off".into()),
+    }
+}
+
+pub(super) fn count(text: &str) -> Read<NonZeroUsize> {
     text.parse().map_err(|_| "give a whole number from 1".into())
 }
 

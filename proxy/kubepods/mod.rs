@@ -3,6 +3,7 @@
 //! Reads directories only, never a pod's data. Everything here blocks: call it off the serving threads.
 
 mod cgroups;
+pub mod path;
 mod pod_logs;
 pub mod roots;
 mod uid;
@@ -30,6 +31,11 @@ impl Kubepods {
     /// directory cannot be read.
     pub fn uids(&self) -> HashMap<PodName, Vec<PodUid>> {
         pod_logs::uids(&self.pod_logs)
+    }
+
+    /// The namespaces and names of the pods that have logged here, by their uid. Empty where the directory cannot be read.
+    pub fn names(&self) -> HashMap<PodUid, PodName> {
+        pod_logs::names(&self.pod_logs)
     }
 
     /// Which of these pods have a process in their cgroup. `None` where no kubepods cgroup is in sight, so that nothing can be told.

@@ -8,14 +8,22 @@ use crate::snapshot::PodName;
 
 pub(super) fn uids(dir: &Path) -> HashMap<PodName, Vec<PodUid>> {
     let mut uids: HashMap<_, Vec<_>> = HashMap::new();
-    let Ok(entries) = std::fs::read_dir(dir) else { return uids };
-    for entry in entries.flatten() {
-        if let Some((namespace, name, uid)) = entry.file_name().to_str().and_then(parse) {
-            let pod = PodName { namespace: namespace.to_owned(), name: name.to_owned() };
-            uids.entry(pod).or_default().push(uid);
-        }
+    for (pod, uid) in pods(dir) {
+        uids.entry(pod).or_default().push(uid);
     }
     uids
+}
+
+pub(super) fn names(dir: &Path) -> HashMap<PodUid, PodName> {
+    pods(dir).map(|(pod, uid)| (uid, pod)).collect()
+}
+
+fn pods(dir: &Path) -> impl Iterator<Item = (PodName, PodUid)> {
+    std::fs::read_dir(dir).into_iter().flatten().flatten().filter_map(|entry| {
+        let entry = entry.file_name();
+        let (namespace, name, uid) = parse(entry.to_str()?)?;
+        Some((PodName { namespace: namespace.to_owned(), name: name.to_owned() }, uid))
+    })
 }
 
 /// Neither namespaces nor pod names may have an underscore (RFC 1123 labels and subdomains), so the two bars are the separators.
@@ -54,6 +62,9 @@ mod tests {
         for uid in ["0123456789abcdef0123456789abcdef", "fedcba98-7654-3210-fedc-ba9876543210"] {
             std::fs::create_dir(dir.path().join(format!("ns_pod_{uid}"))).unwrap();
         }
+        let named = names(dir.path());
+        assert_eq!(named.len(), 2);
+        assert!(named.values().all(|pod| pod.name == "pod" && pod.namespace == "ns"));
         assert_eq!(uids(dir.path())[&PodName { namespace: "ns".to_owned(), name: "pod".to_owned() }].len(), 2);
     }
 }

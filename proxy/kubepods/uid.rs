@@ -2,8 +2,8 @@
 
 /// A pod's uid as its 32 hexadecimal digits: dashes (API, log paths), underscores (systemd slices) and neither (static pods) are
 /// spellings of the same.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PodUid(String);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PodUid(u128);
 
 // === impl PodUid ===
 
@@ -11,8 +11,10 @@ impl PodUid {
     /// Reads any of the spellings; `None` where it is no uid.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let digits: String = text.chars().filter(|c| !matches!(c, '-' | '_')).map(|c| c.to_ascii_lowercase()).collect();
-        (digits.len() == 32 && digits.bytes().all(|b| b.is_ascii_hexdigit())).then_some(Self(digits))
+        let digits = || text.bytes().filter(|byte| !matches!(byte, b'-' | b'_'));
+        (digits().count() == 32).then_some(())?;
+        let value = digits().try_fold(0, |value, digit| Some(value << 4 | u128::from(char::from(digit).to_digit(16)?)))?;
+        Some(Self(value))
     }
 
     /// The pod whose cgroup has this directory name: `pod<uid>` (cgroupfs driver) or `…-pod<uid>.slice` (systemd driver).
@@ -27,7 +29,7 @@ impl PodUid {
 
 impl std::fmt::Display for PodUid {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
+        write!(f, "{:032x}", self.0)
     }
 }
 

@@ -15,7 +15,9 @@ pub(super) enum Urgency {
     Settling,
     /// A client waits for one pod that no list has.
     Forward,
-    /// Clients wait for a capture.
+    /// A client wants a capture although nothing is known to have changed.
+    Forced,
+    /// Clients wait for a capture after a change.
     Waiter,
 }
 
@@ -26,7 +28,14 @@ pub(super) struct Budget {
     burst: f64,
     tokens: f64,
     as_of: Instant,
+    /// Of forced captures and forwarded Gets, which a client can ask for without end: what went last.
+    last: Option<Urgency>,
+    /// What waits while the other of the two went before it, and until when that is kept in mind.
+    owed: Option<(Urgency, Instant)>,
 }
+
+/// How much later than told somebody may come whose turn it is.
+const GRACE: Duration = Duration::from_millis(5);
 
 // === impl Urgency ===
 
@@ -35,9 +44,14 @@ impl Urgency {
     const fn leaves(self) -> f64 {
         match self {
             Self::Waiter => 0.0,
-            Self::Settling | Self::Forward => 1.0,
+            Self::Settling | Self::Forward | Self::Forced => 1.0,
             Self::Timer => 2.0,
         }
+    }
+
+    /// Whether clients can ask for it without end: then it has to take turns.
+    const fn takes_turns(self) -> bool {
+        matches!(self, Self::Forward | Self::Forced)
     }
 }
 
@@ -48,22 +62,35 @@ impl Budget {
     #[must_use]
     pub(super) fn new(per_second: f64, burst: u32, now: Instant) -> Self {
         let burst = f64::from(burst.max(1));
-        Self { per_second: per_second.max(f64::MIN_POSITIVE), burst, tokens: burst, as_of: now }
+        Self { per_second: per_second.max(f64::MIN_POSITIVE), burst, tokens: burst, as_of: now, last: None, owed: None }
     }
 
     /// Takes one call, or says how long to wait before it may be had.
     pub(super) fn take(&mut self, urgency: Urgency, now: Instant) -> Result<(), Duration> {
         self.refill(now);
+        if let Some((owed, until)) = self.owed.filter(|(owed, until)| urgency.takes_turns() && *owed != urgency && *until > now) {
+            debug_assert!(owed.takes_turns());
+            return Err(until - now);
+        }
         // Where the bucket cannot hold what would have to be left, a full bucket is enough.
         let needed = (1.0 + urgency.leaves()).min(self.burst);
         // A hair of tolerance: refilling adds up rounding errors, and a wait that comes out as zero must end.
         if self.tokens + 1e-9 >= needed {
             self.tokens -= 1.0;
+            if urgency.takes_turns() {
+                self.last = Some(urgency);
+                self.owed = None;
+            }
             return Ok(());
         }
         let wait = (needed - self.tokens) / self.per_second;
         // A timer has whole milliseconds: round up, so that one wait is enough.
-        Err(Duration::try_from_secs_f64(wait).unwrap_or(Duration::MAX).saturating_add(Duration::from_millis(1)))
+        let wait = Duration::try_from_secs_f64(wait).unwrap_or(Duration::MAX).saturating_add(Duration::from_millis(1));
+        if urgency.takes_turns() && self.last.is_some_and(|last| last != urgency) {
+            // It comes back after its wait, if it still wants to.
+            self.owed = now.checked_add(wait.saturating_add(GRACE)).map(|until| (urgency, until));
+        }
+        Err(wait)
     }
 
     fn refill(&mut self, now: Instant) {
@@ -99,6 +126,40 @@ mod tests {
         for urgency in [Urgency::Timer, Urgency::Settling, Urgency::Waiter] {
             assert_eq!(Budget::new(1.0, 1, now).take(urgency, now), Ok(()));
         }
+    }
+
+    /// Calls of each of the two kinds within ten seconds, where both always want more.
+    fn turns(burst: u32) -> [u32; 2] {
+        let start = Instant::now();
+        let mut budget = Budget::new(20.0, burst, start);
+        let kinds = [Urgency::Forward, Urgency::Forced];
+        let (mut due, mut taken) = ([start; 2], [0; 2]);
+        while let Some(at) = (0..2).min_by_key(|at| due[*at]).filter(|at| due[*at] < start + Duration::from_secs(10)) {
+            match budget.take(kinds[at], due[at]) {
+                Ok(()) => taken[at] += 1,
+                Err(wait) => due[at] += wait,
+            }
+        }
+        taken
+    }
+
+    #[test]
+    fn forced_captures_and_forwarded_gets_take_turns() {
+        for burst in [1, 2, 4, 10] {
+            let [forward, forced] = turns(burst);
+            assert!(forward.abs_diff(forced) <= burst + 1, "burst {burst}: {forward} Gets, {forced} captures");
+            assert!(forward + forced >= 150, "burst {burst}: the budget is not used: {forward} Gets, {forced} captures");
+        }
+    }
+
+    #[test]
+    fn a_turn_that_nobody_takes_is_lost_after_its_time() {
+        let now = Instant::now();
+        let mut budget = Budget::new(1.0, 1, now);
+        assert_eq!(budget.take(Urgency::Forward, now), Ok(()));
+        let wait = budget.take(Urgency::Forced, now).unwrap_err();
+        assert!(budget.take(Urgency::Forward, now + wait).is_err(), "it is the other's turn");
+        assert_eq!(budget.take(Urgency::Forward, now + wait + GRACE), Ok(()));
     }
 
     proptest! {

@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::budget::Urgency;
 use super::view::{Need, Part};
 
 /// What is waited for.
@@ -68,15 +69,18 @@ impl Demand {
         self.queue(lane).waiting.load(Ordering::Acquire)
     }
 
-    /// Whether somebody waits for a newer capture than this part.
-    pub(super) fn unmet<T>(&self, lane: Lane, part: Option<&Part<T>>) -> bool {
+    /// Whether somebody waits for a newer capture than this part, and how urgent that is.
+    pub(super) fn unmet<T>(&self, lane: Lane, part: Option<&Part<T>>) -> Option<Urgency> {
         let queue = self.queue(lane);
         if queue.waiting.load(Ordering::Acquire) == 0 {
-            return false;
+            return None;
         }
-        let Some(part) = part else { return true };
+        let Some(part) = part else { return Some(Urgency::Waiter) };
+        if part.epoch < queue.epoch.load(Ordering::Relaxed) {
+            return Some(Urgency::Waiter);
+        }
         let after = *queue.after.lock().unwrap_or_else(PoisonError::into_inner);
-        part.epoch < queue.epoch.load(Ordering::Relaxed) || after.is_some_and(|after| part.begun <= after)
+        after.is_some_and(|after| part.begun <= after).then_some(Urgency::Forced)
     }
 
     /// The epoch that the verdict "cannot be reached" must not be older than, where somebody waits.

@@ -1,7 +1,9 @@
 //! Gets of pods that a fresh snapshot does not have: the kubelet is asked, once for all who ask the same.
+//!
+//! Which pod is next is decided fairly by client: whoever asks for one waits for one of each other client, not for a thousand of one.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +16,8 @@ use super::Shared;
 use super::budget::{Budget, Urgency};
 use super::handle::{Forwarded, unreachable};
 use super::view::Reach;
-use crate::answer::{Answer, Freshness, Source};
+use crate::admission::Fair;
+use crate::answer::{Answer, Freshness, Source, Who};
 use crate::grpc::{Code, Status, frame_message};
 use crate::snapshot::PodList;
 use crate::source::{Call, Failure, Upstream};
@@ -22,8 +25,11 @@ use crate::source::{Call, Failure, Upstream};
 /// Gets under way at once; more wait.
 const FLIGHTS: usize = 4;
 
-/// Jobs that wait for a flight; further ones wait in the channel, and are refused when that is full.
+/// Pods that wait for a flight, by all clients together. Beyond that the client that asks for most loses its last.
 const MOST_WAITING: usize = 1024;
+
+/// Pods that one client may wait for. A node starts fewer at once.
+const MOST_OF_ONE: usize = 64;
 
 /// Between two attempts of the same flight.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -34,6 +40,7 @@ const DISABLED: &str = "PodResources API Get method disabled";
 /// One request that waits for the kubelet's word on one pod.
 #[derive(Debug)]
 pub(super) struct Job {
+    pub(super) who: Who,
     pub(super) namespace: String,
     pub(super) name: String,
     /// The epoch when it arrived.
@@ -59,52 +66,63 @@ pub(super) async fn forward<U: Upstream>(
             under_way.insert(name.clone());
             flights.spawn_local(fly(shared.clone(), upstream.clone(), budget.clone(), name, jobs));
         }
-        if waiting.count >= MOST_WAITING {
-            waiting.drop_closed();
-        }
         tokio::select! {
-            job = jobs.recv(), if waiting.count < MOST_WAITING => match job {
+            job = jobs.recv() => match job {
                 Some(job) => waiting.push(job),
                 None => return,
             },
             Some(Ok(name)) = flights.join_next(), if !flights.is_empty() => {
                 under_way.remove(&name);
             }
-            // Full, and nobody flies: those who hang up make room.
-            () = sleep(PAUSE), if waiting.count >= MOST_WAITING => {}
         }
     }
 }
 
-/// Jobs whose flight has not begun, in the order in which their pods were first asked for. A flight that has begun may know less than a
-/// job that arrives now, so nobody joins it: they all wait for the next one for that pod.
-#[derive(Debug, Default)]
+/// Jobs whose flight has not begun. A flight that has begun may know less than a job that arrives now, so nobody joins it: they all wait
+/// for the next one for that pod.
+#[derive(Debug)]
 struct Waiting {
     jobs: HashMap<Name, Vec<Job>>,
-    order: VecDeque<Name>,
-    /// All jobs together.
-    count: usize,
+    /// The pods, in each client's order; who asks for a pod that another asked for has it in its own.
+    order: Fair<(u64, Name)>,
 }
 
 // === impl Waiting ===
 
+impl Default for Waiting {
+    fn default() -> Self {
+        Self { jobs: HashMap::new(), order: Fair::new() }
+    }
+}
+
 impl Waiting {
     fn push(&mut self, job: Job) {
-        let name = (job.namespace.clone(), job.name.clone());
-        let jobs = self.jobs.entry(name).or_insert_with_key(|name| {
-            self.order.push_back(name.clone());
-            Vec::new()
-        });
-        jobs.push(job);
-        self.count += 1;
+        let (who, name) = (job.who, (job.namespace.clone(), job.name.clone()));
+        let asked = self.jobs.get(&name).is_some_and(|jobs| jobs.iter().any(|job| job.who.id == who.id));
+        if !asked {
+            // Where nobody looks who a client is, all are one.
+            let most = if who == Who::ANYBODY { MOST_WAITING } else { MOST_OF_ONE };
+            if self.order.len_of(who) >= most || self.order.len() >= MOST_WAITING {
+                self.drop_closed();
+            }
+            if self.order.len_of(who) >= most {
+                return refuse(job);
+            }
+            self.order.push(who, (who.id, name.clone()));
+        }
+        self.jobs.entry(name).or_default().push(job);
+        if self.order.len() > MOST_WAITING
+            && let Some((id, name)) = self.order.shed()
+        {
+            self.drop_jobs(id, &name);
+        }
     }
 
-    /// The pod that was asked for first, save those under way.
+    /// The pod whose turn it is, save those under way, with all who ask for it.
     fn next(&mut self, under_way: &HashSet<Name>) -> Option<(Name, Vec<Job>)> {
-        let place = self.order.iter().position(|name| !under_way.contains(name))?;
-        let name = self.order.remove(place)?;
+        let (_, name) = self.order.pop(|(_, name)| !under_way.contains(name))?;
+        self.order.retain(|(_, other)| *other != name);
         let jobs = self.jobs.remove(&name).unwrap_or_default();
-        self.count -= jobs.len();
         Some((name, jobs))
     }
 
@@ -114,9 +132,28 @@ impl Waiting {
             jobs.retain(|job| !job.reply.is_closed());
             !jobs.is_empty()
         });
-        self.order.retain(|name| self.jobs.contains_key(name));
-        self.count = self.jobs.values().map(Vec::len).sum();
+        let jobs = &self.jobs;
+        self.order.retain(|(id, name)| jobs.get(name).is_some_and(|jobs| jobs.iter().any(|job| job.who.id == *id)));
     }
+
+    /// Refuses what one client has asked of one pod.
+    fn drop_jobs(&mut self, id: u64, name: &Name) {
+        let Some(jobs) = self.jobs.get_mut(name) else { return };
+        jobs.extract_if(.., |job| job.who.id == id).for_each(refuse);
+        if jobs.is_empty() {
+            self.jobs.remove(name);
+        }
+    }
+}
+
+fn refuse(job: Job) {
+    // Whoever has hung up meanwhile misses nothing.
+    let _gone = job.reply.send(Err(too_many()));
+}
+
+/// What a client gets that asks for more unknown pods than can be forwarded for it.
+pub(super) fn too_many() -> Status {
+    Status::new(Code::ResourceExhausted, "podresources-proxy: too many Gets of unknown pods wait for the kubelet")
 }
 
 async fn fly<U: Upstream>(shared: Arc<Shared>, upstream: U, budget: Rc<RefCell<Budget>>, pod: Name, mut jobs: Vec<Job>) -> Name {
@@ -182,4 +219,43 @@ fn unusable(why: &str) -> Status {
 
 fn is_off(status: &Status) -> bool {
     status.code == Code::Unimplemented || (status.code == Code::Unknown && status.message == DISABLED)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+
+    fn push(waiting: &mut Waiting, id: u64, name: &str) -> oneshot::Receiver<Result<Forwarded, Status>> {
+        let (reply, answer) = oneshot::channel();
+        let who = Who { id, weight: NonZeroU32::MIN };
+        waiting.push(Job { who, namespace: "ns".to_owned(), name: name.to_owned(), epoch: 0, reply });
+        answer
+    }
+
+    #[test]
+    fn when_all_places_are_taken_it_is_not_the_newcomer_who_is_refused() {
+        let mut waiting = Waiting::default();
+        let floods: Vec<_> =
+            (0..40 * MOST_OF_ONE).map(|at| push(&mut waiting, (at % 40) as u64, &format!("nobody-{at}"))).collect();
+        assert_eq!(waiting.order.len(), MOST_WAITING);
+        let mut newcomer = push(&mut waiting, 99, "mine");
+        assert!(newcomer.try_recv().is_err(), "it waits");
+        let kept = floods.into_iter().filter_map(|mut answer| answer.try_recv().err()).count();
+        assert_eq!(kept, MOST_WAITING - 1);
+        let before = std::iter::from_fn(|| waiting.next(&HashSet::new())).position(|((_, name), _)| name == "mine").unwrap();
+        assert!(before <= 40, "{before}");
+    }
+
+    #[test]
+    fn who_asks_for_the_same_pod_flies_along_whoevers_turn_it_is() {
+        let mut waiting = Waiting::default();
+        let _answers =
+            [push(&mut waiting, 1, "a"), push(&mut waiting, 2, "a"), push(&mut waiting, 2, "a"), push(&mut waiting, 2, "b")];
+        let flight = |waiting: &mut Waiting| waiting.next(&HashSet::new()).map(|((_, name), jobs)| (name, jobs.len()));
+        assert_eq!(flight(&mut waiting), Some(("a".to_owned(), 3)));
+        assert_eq!(flight(&mut waiting), Some(("b".to_owned(), 1)));
+        assert_eq!(flight(&mut waiting), None);
+    }
 }

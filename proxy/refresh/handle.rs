@@ -1,5 +1,6 @@
 //! The answering side: any number of threads, no lock where the snapshot is fresh.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -8,13 +9,17 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 use super::demand::Lane;
-use super::gets::Job;
+use super::gets::{self, Job};
 use super::stats::Stats;
 use super::view::{Need, Part, Reach, Verdict, View};
 use super::{Activity, Shared};
-use crate::answer::{Answer, Answers, Ask, Freshness, Source, Terms, Wait};
+use crate::answer::{Answer, Answers, Ask, Freshness, Source, Terms, Wait, Who};
+use crate::config::OnStale;
 use crate::grpc::{Code, Status};
 use crate::snapshot::{Lookup, PodList};
+
+/// How long those wait at most for an answer as new as it should be who would then have the last good one.
+const BEFORE_STALE: Duration = Duration::from_secs(1);
 
 /// Answers from what the refresher publishes. A clone shares everything.
 #[derive(Clone, Debug)]
@@ -38,18 +43,31 @@ impl Answers for Handle {
         let wait = Wait { epoch: self.shared.epoch.now(), arrived: Instant::now() };
         let need = Need { epoch: wait.epoch, arrived: wait.arrived, max_age: terms.max_age };
         match self.look(ask, &need, wait.arrived) {
-            Now::Said(said) => Ok(said),
+            Now::Said(said) => Ok(said.and_then(|answer| unless_stale(answer, terms))),
             Now::Wait | Now::Forward => Err(wait),
         }
     }
 
-    async fn wait(&self, ask: Ask, terms: Terms, wait: Wait, deadline: Instant) -> Result<Answer, Status> {
+    async fn wait(&self, ask: Ask, terms: Terms, who: Who, wait: Wait, deadline: Instant) -> Result<Answer, Status> {
         self.shared.stats.waits.add();
         let need = Need { epoch: wait.epoch, arrived: wait.arrived, max_age: terms.max_age };
-        timeout_at(deadline, self.answer(&ask, need)).await.unwrap_or_else(|_| {
+        let mut answer = pin!(self.answer(&ask, who, need));
+        if terms.on_stale == Some(OnStale::Serve) {
+            let left = deadline.saturating_duration_since(wait.arrived);
+            let early = timeout_at(wait.arrived + BEFORE_STALE.min(left / 2), answer.as_mut()).await;
+            let in_vain = matches!(&early, Err(_) | Ok(Err(Status { code: Code::Unavailable, .. })));
+            if in_vain && let Some(last) = self.last_good(&ask, Instant::now()) {
+                return Ok(last);
+            }
+            if let Ok(answer) = early {
+                return answer;
+            }
+        }
+        let answer = timeout_at(deadline, answer).await.unwrap_or_else(|_| {
             self.shared.stats.expired.add();
             Err(self.waited_in_vain(wait.arrived.elapsed()))
-        })
+        });
+        answer.and_then(|answer| unless_stale(answer, &terms))
     }
 }
 
@@ -99,7 +117,7 @@ impl Handle {
         }
     }
 
-    async fn answer(&self, ask: &Ask, mut need: Need) -> Result<Answer, Status> {
+    async fn answer(&self, ask: &Ask, who: Who, mut need: Need) -> Result<Answer, Status> {
         // Whether the kubelet has said that it has no Get.
         let mut off = false;
         loop {
@@ -113,7 +131,7 @@ impl Handle {
                     if off {
                         return Err(not_found(namespace, name));
                     }
-                    match self.forward(namespace, name, need.epoch).await? {
+                    match self.forward(who, namespace, name, need.epoch).await? {
                         Forwarded::Answer(answer) => return Ok(answer),
                         // Look once more, in a capture that begins now.
                         Forwarded::Off => {
@@ -148,28 +166,41 @@ impl Handle {
     }
 
     fn look(&self, ask: &Ask, need: &Need, now: Instant) -> Now {
+        self.look_by(ask, Some(need), now)
+    }
+
+    /// The last good answer, however much has changed since, as long as it is younger than any stale one may be.
+    fn last_good(&self, ask: &Ask, now: Instant) -> Option<Answer> {
+        match self.look_by(ask, None, now) {
+            Now::Said(Ok(answer)) => Some(answer),
+            Now::Said(Err(_)) | Now::Wait | Now::Forward => None,
+        }
+    }
+
+    /// `need`: `None` is content with the last good one.
+    fn look_by(&self, ask: &Ask, need: Option<&Need>, now: Instant) -> Now {
         let view = self.shared.view.load();
         let max_stale = self.shared.config.max_stale;
         match ask {
             Ask::List => {
-                let verdict = need.judge(view.list.as_ref(), &view.reach, now, max_stale);
+                let verdict = judge(need, view.list.as_ref(), &view.reach, now, max_stale);
                 self.say(&view, view.list.as_ref(), verdict, now, |list| Ok(list.framed()))
             }
             Ask::AlphaList => {
                 self.shared.alpha_asked(now);
-                let verdict = need.judge(view.alpha.as_ref(), &view.reach, now, max_stale);
+                let verdict = judge(need, view.alpha.as_ref(), &view.reach, now, max_stale);
                 self.say(&view, view.alpha.as_ref(), verdict, now, |reply| {
                     reply.as_ref().map(|list| list.framed()).map_err(Status::clone)
                 })
             }
             Ask::Allocatable => {
-                let verdict = need.judge(view.allocatable.as_ref(), &view.reach, now, max_stale);
+                let verdict = judge(need, view.allocatable.as_ref(), &view.reach, now, max_stale);
                 self.say(&view, view.allocatable.as_ref(), verdict, now, |reply| {
                     reply.as_ref().map(|allocatable| allocatable.framed()).map_err(Status::clone)
                 })
             }
             Ask::Get { namespace, name } => {
-                let verdict = need.judge(view.list.as_ref(), &view.reach, now, max_stale);
+                let verdict = judge(need, view.list.as_ref(), &view.reach, now, max_stale);
                 self.look_up(&view, view.list.as_ref(), verdict, now, (namespace, name))
             }
         }
@@ -231,16 +262,13 @@ impl Handle {
     }
 
     /// Has the kubelet asked for one pod.
-    async fn forward(&self, namespace: &str, name: &str, epoch: u64) -> Result<Forwarded, Status> {
+    async fn forward(&self, who: Who, namespace: &str, name: &str, epoch: u64) -> Result<Forwarded, Status> {
         let (reply, answer) = oneshot::channel();
-        let job = Job { namespace: namespace.to_owned(), name: name.to_owned(), epoch, reply };
+        let job = Job { who, namespace: namespace.to_owned(), name: name.to_owned(), epoch, reply };
         match self.shared.gets.try_send(job) {
             Ok(()) => {}
             Err(mpsc::error::TrySendError::Full(_)) => {
-                return Err(Status::new(
-                    Code::Unavailable,
-                    "podresources-proxy: too many Gets of unknown pods wait for the kubelet",
-                ));
+                return Err(gets::too_many());
             }
             Err(mpsc::error::TrySendError::Closed(_)) => return Err(stopping()),
         }
@@ -254,6 +282,24 @@ impl Handle {
         let text = format!("podresources-proxy: no answer newer than the last change within {waited}: {doing}{error}");
         Status::new(Code::Unavailable, text)
     }
+}
+
+/// What may be done with a part: for a need, or for who is content with the last good one.
+fn judge<T>(need: Option<&Need>, part: Option<&Part<T>>, reach: &Reach, now: Instant, max_stale: Duration) -> Verdict {
+    match (need, part) {
+        (Some(need), part) => need.judge(part, reach, now, max_stale),
+        (None, Some(part)) if now.saturating_duration_since(part.begun) <= max_stale => Verdict::Stale,
+        (None, _) => Verdict::Wait,
+    }
+}
+
+/// Whoever would rather have an error than a stale answer has one.
+fn unless_stale(answer: Answer, terms: &Terms) -> Result<Answer, Status> {
+    if answer.freshness.stale && terms.on_stale == Some(OnStale::Fail) {
+        let text = "podresources-proxy: the kubelet cannot be reached, and this client's class takes no stale answer (on_stale = \"fail\")";
+        return Err(Status::new(Code::Unavailable, text));
+    }
+    Ok(answer)
 }
 
 /// What came of a forwarded Get.

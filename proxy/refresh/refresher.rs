@@ -1,6 +1,7 @@
 //! The loop that captures: one flight at a time, for whoever waits, after every change, and now and then.
 
 use std::cell::RefCell;
+use std::cmp::Reverse;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -160,7 +161,9 @@ impl<U: Upstream> Refresher<U> {
     fn next(&self, now: Instant, recheck_at: Instant) -> Next {
         let lanes =
             [(Lane::List, &self.list_gate), (Lane::Allocatable, &self.allocatable_gate), (Lane::AlphaList, &self.alpha_gate)];
-        let waiter = lanes.into_iter().filter(|(lane, _)| self.wanted(*lane)).map(|(_, gate)| (gate.opens, Urgency::Waiter)).min();
+        let wanted = lanes.into_iter().filter_map(|(lane, gate)| self.wanted(lane).map(|urgency| (gate.opens, urgency)));
+        // Of those that may be asked for now, the most urgent.
+        let waiter = wanted.min_by_key(|(opens, urgency)| ((*opens).max(now), Reverse(*urgency)));
         let (due, urgency) = self.schedule.next();
         let scheduled = (due.max(self.list_gate.opens), urgency);
         // Of two that are due, the waiter.
@@ -175,10 +178,11 @@ impl<U: Upstream> Refresher<U> {
         if recheck_at <= now { Next::Recheck } else { Next::Idle { until: at.min(recheck_at) } }
     }
 
-    fn wanted(&self, lane: Lane) -> bool {
+    /// Whether somebody waits for this, and how urgent it is.
+    fn wanted(&self, lane: Lane) -> Option<Urgency> {
         let view = self.shared.view.load();
         if let Reach::Down { epoch, .. } = view.reach {
-            return self.shared.demand.epoch(lane).is_some_and(|wanted| wanted > epoch);
+            return self.shared.demand.epoch(lane).filter(|wanted| *wanted > epoch).map(|_| Urgency::Waiter);
         }
         match lane {
             Lane::List => self.shared.demand.unmet(lane, view.list.as_ref()),
@@ -219,7 +223,7 @@ impl<U: Upstream> Refresher<U> {
         let now = Instant::now();
         let due = self.schedule.next().0 <= now;
         let mut paid = true;
-        if (due || self.wanted(Lane::List)) && self.list_gate.opens <= now {
+        if (due || self.wanted(Lane::List).is_some()) && self.list_gate.opens <= now {
             paid = false;
             let captured = self.capture_list().await;
             if !self.passed(captured, Step::List) {
@@ -229,7 +233,7 @@ impl<U: Upstream> Refresher<U> {
         let changed = self.shared.epoch.allocatable() != self.allocatable_asked;
         // A timer of its own: on a busy node List is always captured before its own timer comes.
         let timer = self.allocatable_due <= now;
-        if (changed || timer || self.wanted(Lane::Allocatable)) && self.allocatable_gate.opens <= now {
+        if (changed || timer || self.wanted(Lane::Allocatable).is_some()) && self.allocatable_gate.opens <= now {
             self.pay(&mut paid, urgency).await;
             let captured = self.capture_allocatable().await;
             if captured.is_ok() {
@@ -240,7 +244,7 @@ impl<U: Upstream> Refresher<U> {
             }
         }
         let asked_lately = self.shared.alpha_wanted(now);
-        if (self.wanted(Lane::AlphaList) || (due && asked_lately)) && self.alpha_gate.opens <= now {
+        if (self.wanted(Lane::AlphaList).is_some() || (due && asked_lately)) && self.alpha_gate.opens <= now {
             self.pay(&mut paid, urgency).await;
             let captured = self.capture_alpha().await;
             self.passed(captured, Step::AlphaList);
@@ -304,8 +308,8 @@ impl<U: Upstream> Refresher<U> {
         }
         loop {
             // Who joins meanwhile would wait for this flight: it becomes theirs.
-            let waited_for = [Lane::List, Lane::Allocatable, Lane::AlphaList].into_iter().any(|lane| self.wanted(lane));
-            let urgency = if waited_for { Urgency::Waiter } else { urgency };
+            let wanted = [Lane::List, Lane::Allocatable, Lane::AlphaList].into_iter().filter_map(|lane| self.wanted(lane)).max();
+            let urgency = wanted.map_or(urgency, |wanted| wanted.max(urgency));
             let taken = self.budget.borrow_mut().take(urgency, Instant::now());
             let wait = match taken {
                 Ok(()) => return,
@@ -328,7 +332,7 @@ impl<U: Upstream> Refresher<U> {
                 std::future::pending::<()>().await;
             }
             sleep(SIDE_PATIENCE).await;
-            while !self.wanted(Lane::List) {
+            while self.wanted(Lane::List).is_none() {
                 self.shared.demand.news().await;
             }
         };
@@ -434,7 +438,7 @@ pub struct Channel {
 /// The two ends: one answers, the other is for [`Refresher::new`].
 #[must_use]
 pub fn channel(config: Config, epoch: Arc<Epoch>) -> (Handle, Channel) {
-    /// Gets that may wait to be forwarded; each holds two names.
+    /// Gets that may be on their way to the refresher, which puts them in order at once; each holds two names.
     const JOBS: usize = 1024;
     let (gets, jobs) = mpsc::channel(JOBS);
     let shared = Arc::new(Shared::new(config, epoch, gets));

@@ -40,7 +40,7 @@ impl Restart {
     /// kubelet before was asked last.
     #[must_use]
     pub(super) fn new(base: Arc<PodList>, uids: &HashMap<PodName, Vec<PodUid>>, before: Option<Instant>, at: Instant) -> Self {
-        let of = |name: &PodName| uids.get(name).into_iter().flatten().cloned().collect();
+        let of = |name: &PodName| uids.get(name).into_iter().flatten().copied().collect();
         let unconfirmed = base.pods().map(|pod| pod.to_name()).map(|name| (name.clone(), of(&name))).collect();
         Self { base, unconfirmed, before, at }
     }
@@ -53,7 +53,7 @@ impl Restart {
 
     /// The uids that matter for what is to be decided.
     pub(super) fn uids(&self) -> HashSet<PodUid> {
-        self.unconfirmed.values().flatten().cloned().collect()
+        self.unconfirmed.values().flatten().copied().collect()
     }
 
     /// Adds to a reply of the restarted kubelet the pods that it lost and that still live: those with a process in their cgroup or,

@@ -44,6 +44,8 @@ pub(super) struct Acceptor {
     pub(super) stats: Arc<Stats>,
     /// Most connections open at a time.
     pub(super) limit: usize,
+    /// How many of those are for uid 0 alone.
+    pub(super) for_root: usize,
 }
 
 /// Takes connections out of the queue.
@@ -52,6 +54,7 @@ struct Queue {
     workers: Vec<mpsc::UnboundedSender<OwnedFd>>,
     stats: Arc<Stats>,
     limit: usize,
+    for_root: usize,
     spare: Option<OwnedFd>,
     over_limit: Seldom,
     out_of_descriptors: Seldom,
@@ -70,12 +73,13 @@ pub(super) fn start<T: Transport>(acceptor: Acceptor, stop: CancellationToken, a
     let spare = spare();
     std::thread::Builder::new().name(THREAD.into()).spawn(move || {
         let _alive = alive;
-        let Acceptor { listener, listeners, file, workers, stats, limit } = acceptor;
+        let Acceptor { listener, listeners, file, workers, stats, limit, for_root } = acceptor;
         let queue = Queue {
             file,
             workers,
             stats,
             limit,
+            for_root,
             spare,
             over_limit: Seldom::default(),
             out_of_descriptors: Seldom::default(),
@@ -86,6 +90,11 @@ pub(super) fn start<T: Transport>(acceptor: Acceptor, stop: CancellationToken, a
         }
     })?;
     Ok(())
+}
+
+/// Whether uid 0 has connected, as the kernel noted it then: a system call that does not block.
+fn is_root(socket: &OwnedFd) -> bool {
+    rustix::net::sockopt::socket_peercred(socket).is_ok_and(|peer| peer.uid.is_root())
 }
 
 fn spare() -> Option<OwnedFd> {
@@ -160,10 +169,11 @@ impl Queue {
     }
 
     fn hand_over(&mut self, socket: OwnedFd) {
-        let Self { workers, stats, limit, .. } = self;
+        let Self { workers, stats, limit, for_root, .. } = self;
         let loads = stats.workers.iter().map(|worker| worker.open.load(Relaxed));
         let open: u64 = loads.clone().sum();
-        if open >= *limit as u64 {
+        let full = open >= *limit as u64 || (open >= limit.saturating_sub(*for_root).max(1) as u64 && !is_root(&socket));
+        if full {
             stats.accept.over_limit.fetch_add(1, Relaxed);
             if self.over_limit.now() {
                 warn!(open, limit, "connection closed: as many as allowed are open");

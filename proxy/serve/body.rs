@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
 
 use super::gather;
+use super::session::Piece;
 
 pub(super) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const OK: HeaderValue = HeaderValue::from_static("0");
@@ -21,7 +22,7 @@ pub(super) struct Reply {
 
 #[derive(Debug)]
 enum Next {
-    Message(Bytes),
+    Message(Piece),
     Text(Bytes),
     Trailers,
     Nothing,
@@ -31,8 +32,8 @@ enum Next {
 
 impl Reply {
     /// A framed message, then `grpc-status: 0`.
-    pub(super) fn message(framed: Bytes) -> Self {
-        gather::offer(&framed);
+    pub(super) fn message(framed: Piece) -> Self {
+        gather::offer(framed.bytes());
         Self { next: Next::Message(framed) }
     }
 
@@ -48,13 +49,13 @@ impl Reply {
 }
 
 impl Body for Reply {
-    type Data = Bytes;
+    type Data = Piece;
     type Error = Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, Infallible>>> {
         let (frame, next) = match std::mem::replace(&mut self.next, Next::Nothing) {
             Next::Message(framed) => (Some(Ok(Frame::data(framed))), Next::Trailers),
-            Next::Text(text) => (Some(Ok(Frame::data(text))), Next::Nothing),
+            Next::Text(text) => (Some(Ok(Frame::data(text.into()))), Next::Nothing),
             Next::Trailers => {
                 let mut trailers = HeaderMap::with_capacity(1);
                 trailers.insert(GRPC_STATUS, OK);
@@ -79,14 +80,15 @@ impl Body for Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Buf as _;
     use http_body_util::BodyExt as _;
 
     #[tokio::test]
     async fn a_message_goes_out_as_the_same_bytes_and_then_status_zero() {
         let framed = Bytes::from(vec![7; 100]);
-        let mut reply = Reply::message(framed.clone());
+        let mut reply = Reply::message(framed.clone().into());
         let data = reply.frame().await.unwrap().unwrap().into_data().unwrap();
-        assert_eq!(data.as_ptr(), framed.as_ptr());
+        assert_eq!(data.chunk().as_ptr(), framed.as_ptr());
         assert!(!reply.is_end_stream());
         let trailers = reply.frame().await.unwrap().unwrap().into_trailers().unwrap();
         assert_eq!(trailers.get("grpc-status").unwrap(), "0");

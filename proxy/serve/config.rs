@@ -53,7 +53,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 4096,
-            streams: 128,
+            streams: 32,
             request_bytes: 4096,
             request_time: Duration::from_secs(5),
             handshake_time: Duration::from_secs(10),

@@ -1,6 +1,7 @@
 //! One connection: the layers around its socket, HTTP/2, and how it ends.
 
 use std::future::Future;
+use std::os::fd::AsFd;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Waker};
@@ -15,13 +16,16 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
+use crate::admission::Admitted;
 use crate::answer::Answers;
 
 use super::Limits;
 use super::activity::{Activity, Heard, Verdict};
 use super::gather::gather;
 use super::mend::Mend;
+use super::pause::{Pause, Turns};
 use super::service::{self, Shared};
+use super::session::Session;
 
 /// Bytes that a client may send ahead on one stream, and on all of a connection together: requests are tiny.
 const STREAM_WINDOW: u32 = 16 * 1024;
@@ -55,20 +59,22 @@ fn http2(limits: &Limits) -> http2::Builder<Local> {
 }
 
 /// Serves one connection until the client ends it, it has been idle for too long, or `stop` is called; then what is in flight is finished,
-/// within the grace; a call that still waits then is told so.
-pub(super) async fn serve<T, A>(socket: T, shared: Rc<Shared<A>>, stop: CancellationToken)
+/// within the grace; a call that still waits then is told so. `admitted`: its client's limits, where there are any.
+pub(super) async fn serve<T, A>(socket: T, admitted: Option<Admitted>, shared: Rc<Shared<A>>, stop: CancellationToken)
 where
-    T: AsyncRead + AsyncWrite + Unpin + 'static,
+    T: AsyncRead + AsyncWrite + AsFd + Unpin + 'static,
     A: Answers,
 {
     let limits = shared.limits;
     let activity = Activity::new(Instant::now());
+    let session = Session::new(Rc::clone(&activity), admitted);
     let answering = {
-        let activity = Rc::clone(&activity);
-        service_fn(move |request| service::call(Rc::clone(&shared), Rc::clone(&activity), request))
+        let session = Rc::clone(&session);
+        service_fn(move |request| service::call(Rc::clone(&shared), Rc::clone(&session), request))
     };
-    let io = Mend::new(Heard::new(socket, Rc::clone(&activity)));
-    let mut connection = gather(io, |io| http2(&limits).serve_connection(TokioIo::new(io), answering));
+    let io = Mend::new(Heard::new(Pause::new(socket, Rc::clone(&session)), Rc::clone(&activity)));
+    let gathered = gather(io, |io| http2(&limits).serve_connection(TokioIo::new(io), answering));
+    let mut connection = Turns::new(gathered, session);
     let mut stopped = pin!(stop.cancelled());
     let mut look = pin!(sleep_until(Instant::now()));
     loop {
@@ -87,7 +93,7 @@ where
     if !activity.was_called() && timeout_at(end.min(Instant::now() + FIRST_CALL), &mut connection).await.is_ok() {
         return;
     }
-    connection.connection().graceful_shutdown();
+    connection.gathered.connection().graceful_shutdown();
     let mut drained = timeout_at(end, &mut connection).await;
     if drained.is_err() {
         activity.cut_off();

@@ -7,11 +7,15 @@
 //! | `podresources-epoch` | response | `<instance>-<epoch>`: equal values mean equal knowledge, of one process of ours |
 //! | `podresources-source` | response | `kubelet` |
 //! | `podresources-stale` | response | `true` where the answer may be older than the last change; otherwise absent |
+//! | `podresources-client` | refusal | the client as we see it: `pod:kube-system/dns-1`, `unit:kubelet.service`, `uid:1000` |
+//! | `podresources-limit` | refusal | the limit that it is over, such as `100/s, burst 100` |
+//! | `grpc-retry-pushback-ms` | refusal | when a next try makes sense (gRFC A6), where that can be said |
 
 use std::cell::RefCell;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use crate::admission::Refused;
 use crate::answer::{Freshness, Source, Terms};
 use crate::grpc::{Code, Status};
 
@@ -20,6 +24,9 @@ const AGE: HeaderName = HeaderName::from_static("podresources-age");
 const EPOCH: HeaderName = HeaderName::from_static("podresources-epoch");
 const SOURCE: HeaderName = HeaderName::from_static("podresources-source");
 const STALE: HeaderName = HeaderName::from_static("podresources-stale");
+const CLIENT: HeaderName = HeaderName::from_static("podresources-client");
+const LIMIT: HeaderName = HeaderName::from_static("podresources-limit");
+const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
 /// How many headers [`Labels::write`] adds at most.
 pub(super) const MOST: usize = 4;
@@ -44,7 +51,7 @@ pub(super) fn terms(headers: &HeaderMap) -> Result<Terms, Status> {
     let Some(value) = headers.get(MAX_AGE) else { return Ok(Terms::default()) };
     let text = String::from_utf8_lossy(value.as_bytes());
     match humantime::parse_duration(text.trim()) {
-        Ok(max_age) => Ok(Terms { max_age: Some(max_age) }),
+        Ok(max_age) => Ok(Terms { max_age: Some(max_age), ..Terms::default() }),
         Err(error) => Err(Status::new(
             Code::InvalidArgument,
             format!(
@@ -52,6 +59,21 @@ pub(super) fn terms(headers: &HeaderMap) -> Result<Terms, Status> {
                 text.chars().take(64).collect::<String>()
             ),
         )),
+    }
+}
+
+/// Adds what a client should know that is over a limit.
+#[cold]
+pub(super) fn refused(refused: &Refused, headers: &mut HeaderMap) {
+    for (name, text) in [(CLIENT, &refused.client), (LIMIT, &refused.limit)] {
+        // Both are printable ASCII; what is not goes unsaid.
+        if let Ok(value) = HeaderValue::from_str(text) {
+            headers.insert(name, value);
+        }
+    }
+    if let Some(after) = refused.after {
+        let ms = u32::try_from(after.as_micros().div_ceil(1_000)).unwrap_or(u32::MAX);
+        headers.insert(PUSHBACK, HeaderValue::from(ms));
     }
 }
 
@@ -117,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_request_may_say_how_old_its_answer_may_be() {
-        assert_eq!(terms(&HeaderMap::new()), Ok(Terms { max_age: None }));
+        assert_eq!(terms(&HeaderMap::new()), Ok(Terms { max_age: None, ..Terms::default() }));
         assert_eq!(max_age("0s"), Ok(Some(Duration::ZERO)));
         assert_eq!(max_age(" 1m 30s"), Ok(Some(Duration::from_secs(90))));
     }

@@ -23,17 +23,21 @@ mod activity;
 mod body;
 mod config;
 mod connection;
+mod door;
 pub mod gather;
 pub mod mend;
 mod metadata;
 mod method;
+mod pause;
 mod service;
+mod session;
 mod socket;
 mod stats;
 mod transport;
 mod worker;
 
 pub use config::{Config, Limits, ServingConfig};
+pub use door::{Door, Identify};
 pub use method::Method;
 pub use socket::{SocketConfig, SocketError, Step};
 pub use stats::Stats;
@@ -51,6 +55,7 @@ pub struct Bound {
     socket: OwnedFd,
     file: SocketFile,
     serving: ServingConfig,
+    door: Option<Door>,
 }
 
 /// A server at work. It stops by the token that it was given, not by being dropped.
@@ -90,13 +95,19 @@ impl Server {
     /// it before [`Serving::publish`].
     pub fn bind(config: Config) -> Result<Bound, SocketError> {
         let (socket, file) = socket::bind_temporarily(config.socket)?;
-        Ok(Bound { socket, file, serving: config.serving })
+        Ok(Bound { socket, file, serving: config.serving, door: None })
     }
 }
 
 // === impl Bound ===
 
 impl Bound {
+    /// Has every connection come in by this door; without one, nobody looks who comes.
+    #[must_use]
+    pub fn behind(self, door: Door) -> Self {
+        Self { door: Some(door), ..self }
+    }
+
     /// Starts the threads, which answer with clones of `answers`. Cancelling `stop` withdraws the socket, takes whoever has connected by
     /// then, tells all clients to go, finishes what is in flight within the grace, and ends the threads.
     pub fn serve<A>(self, answers: A, stop: CancellationToken) -> Result<Serving, StartError>
@@ -104,7 +115,8 @@ impl Bound {
         A: Answers + Clone + Send,
     {
         let file = Arc::new(self.file);
-        let threads = Threads::start::<UnixStream, A>(self.socket, Some(Arc::clone(&file)), self.serving, answers, stop)?;
+        let threads =
+            Threads::start::<UnixStream, A>(self.socket, Some(Arc::clone(&file)), self.serving, answers, self.door, stop)?;
         Ok(Serving { file: Some(file), threads })
     }
 }
@@ -118,7 +130,7 @@ impl Serving {
         T: Transport,
         A: Answers + Clone + Send,
     {
-        let threads = Threads::start::<T, A>(listener, None, serving, answers, stop)?;
+        let threads = Threads::start::<T, A>(listener, None, serving, answers, None, stop)?;
         Ok(Self { file: None, threads })
     }
 
@@ -162,28 +174,30 @@ impl Threads {
         file: Option<Arc<SocketFile>>,
         config: ServingConfig,
         answers: A,
+        door: Option<Door>,
         stop: CancellationToken,
     ) -> Result<Self, StartError>
     where
         T: Transport,
         A: Answers + Clone + Send,
     {
+        let for_root = door.as_ref().map_or(0, |door| door.table.config().for_root());
         let stats = Arc::new(Stats::new(worker::count(config.threads)));
         let (alive, living) = mpsc::channel(1);
         let mut workers = Vec::new();
         for (index, answers) in std::iter::repeat_n(answers, stats.workers.len()).enumerate() {
             let (sender, sockets) = mpsc::unbounded_channel();
-            let (stats, alive) = (Arc::clone(&stats), alive.clone());
+            let (stats, alive, door) = (Arc::clone(&stats), alive.clone(), door.clone());
             let name = format!("serve-{index}");
-            let shared = move || service::Shared::new(answers, config, stats, index);
+            let shared = move || service::Shared::new(answers, config, door, stats, index);
             // A token of its own: looking at it takes a lock that no other worker wants.
             worker::start::<T, A>(name.clone(), shared, sockets, stop.child_token(), alive)
                 .map_err(|source| StartError::Thread { name, source })?;
             workers.push(sender);
         }
         let (renewed, listeners) = mpsc::unbounded_channel();
-        let acceptor =
-            accept::Acceptor { listener, listeners, file, workers, stats: Arc::clone(&stats), limit: config.limits.connections };
+        let limit = config.limits.connections;
+        let acceptor = accept::Acceptor { listener, listeners, file, workers, stats: Arc::clone(&stats), limit, for_root };
         accept::start::<T>(acceptor, stop, alive).map_err(|source| StartError::Thread { name: accept::THREAD.into(), source })?;
         Ok(Self { stats, renewed, living })
     }

@@ -4,11 +4,12 @@
 //! goes through a box, so that the future of a call that does not wait stays small.
 
 use std::convert::Infallible;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use http::header::{ALLOW, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, request};
 use http_body::Body;
@@ -16,13 +17,15 @@ use http_body_util::BodyExt as _;
 use prost::Message as _;
 use tokio::time::{Instant, timeout_at};
 
-use crate::answer::{Answer, Answers, Ask};
+use crate::admission::{Admitted, Call, Refused};
+use crate::answer::{Answer, Answers, Ask, Freshness};
 use crate::grpc::{Code, Status, Unary, encode_message, is_grpc, parse_timeout};
 use crate::proto::{v1, v1alpha1};
 
-use super::activity::Activity;
 use super::body::{GRPC_STATUS, Reply};
+use super::door::Door;
 use super::metadata::{self, Labels};
+use super::session::{Piece, Session};
 use super::stats::{Stats, WorkerStats};
 use super::{Limits, Method, ServingConfig};
 
@@ -41,6 +44,7 @@ pub(super) struct Shared<A> {
     answers: A,
     pub(super) limits: Limits,
     labels: Labels,
+    door: Option<Door>,
     stats: Arc<Stats>,
     /// Which of the workers this is.
     index: usize,
@@ -51,6 +55,8 @@ pub(super) struct Shared<A> {
 enum Refusal {
     /// In gRPC.
     Status(Status),
+    /// In gRPC, with what the client may have and when to come again.
+    Admission(Box<Refused>),
     /// In gRPC, with the encoding that would have been accepted.
     Compressed(Status),
     /// In gRPC, and in HTTP as 415, as the protocol asks of us.
@@ -62,7 +68,7 @@ enum Refusal {
 /// Answers one request.
 pub(super) async fn call<A, B>(
     shared: Rc<Shared<A>>,
-    activity: Rc<Activity>,
+    session: Rc<Session>,
     request: Request<B>,
 ) -> Result<Response<Reply>, Infallible>
 where
@@ -74,16 +80,20 @@ where
     let (head, body) = request.into_parts();
     let method = Method::at(head.uri.path());
     let counted = shared.worker_stats().begin(method.as_ref().ok().copied());
-    let _busy = activity.call();
-    let answer = tokio::select! {
-        biased;
-        answer = shared.answer(arrived, &head, method, body) => answer,
-        () = activity.is_cut_off() => Err(shutting_down(&shared.limits).into()),
+    let _busy = session.activity.call();
+    let answered = match session.call(method.as_ref().ok().copied(), arrived) {
+        Ok(call) => tokio::select! {
+            biased;
+            answer = shared.answer(arrived, &head, method, body, &session, call.as_ref()) => answer,
+            () = session.activity.is_cut_off() => Err(shutting_down(&shared.limits).into()),
+        },
+        // Still in flight until that is said.
+        Err((_call, refused)) => Err(refused.into()),
     };
-    Ok(match answer {
-        Ok(answer) => {
-            counted.replied(answer.framed.len());
-            replied(answer, &shared.labels)
+    Ok(match answered {
+        Ok((piece, freshness)) => {
+            counted.replied(piece.remaining());
+            replied(piece, &freshness, &shared.labels)
         }
         Err(refusal) => {
             counted.failed(refusal.code());
@@ -95,8 +105,15 @@ where
 // === impl Shared ===
 
 impl<A: Answers> Shared<A> {
-    pub(super) fn new(answers: A, config: ServingConfig, stats: Arc<Stats>, index: usize) -> Self {
-        Self { answers, limits: config.limits, labels: Labels::new(config.instance), stats, index }
+    pub(super) fn new(answers: A, config: ServingConfig, door: Option<Door>, stats: Arc<Stats>, index: usize) -> Self {
+        Self { answers, limits: config.limits, labels: Labels::new(config.instance), door, stats, index }
+    }
+
+    /// Lets a connection in, with its client's limits where there are any. `None`: it may not stay.
+    pub(super) async fn enter(&self, socket: OwnedFd) -> Option<(OwnedFd, Option<Admitted>)> {
+        let Some(door) = &self.door else { return Some((socket, None)) };
+        let (socket, admitted) = door.enter(socket, &self.stats).await?;
+        Some((socket, Some(admitted)))
     }
 
     pub(super) fn worker_stats(&self) -> &WorkerStats {
@@ -109,7 +126,9 @@ impl<A: Answers> Shared<A> {
         head: &request::Parts,
         method: Result<Method, Status>,
         body: B,
-    ) -> Result<Answer, Refusal>
+        session: &Rc<Session>,
+        call: Option<&Call<'_>>,
+    ) -> Result<(Piece, Freshness), Refusal>
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: std::fmt::Display,
@@ -126,13 +145,18 @@ impl<A: Answers> Shared<A> {
         let deadline = later(arrived, patience);
         let method = method?;
         is_not_compressed(&head.headers)?;
-        let terms = metadata::terms(&head.headers)?;
+        let mut terms = metadata::terms(&head.headers)?;
         let message = self.message(arrived, deadline, body).await?;
-        let ask = ask(method, message)?;
-        match self.answers.at_once(&ask, &terms) {
-            Ok(answer) => Ok(answer?),
-            Err(wait) => Ok(Box::pin(self.answers.wait(ask, terms, wait, deadline)).await?),
+        let now = Instant::now();
+        if let Some(call) = call {
+            call.pay_for(&mut terms, now)?;
         }
+        let ask = ask(method, message)?;
+        let Answer { framed, freshness } = match self.answers.at_once(&ask, &terms) {
+            Ok(answer) => answer?,
+            Err(wait) => Box::pin(self.answers.wait(ask, terms, session.who(), wait, deadline)).await?,
+        };
+        Ok((session.piece(framed, now)?, freshness))
     }
 
     /// Reads a request that is no call to its end, within the limits: to clients that are not of gRPC, a reply in the middle of a request
@@ -236,12 +260,12 @@ fn ask(method: Method, message: Bytes) -> Result<Ask, Status> {
     read.map_err(|error| Status::new(Code::Internal, format!("grpc: error unmarshalling request: {error}")))
 }
 
-fn replied(answer: Answer, labels: &Labels) -> Response<Reply> {
-    let mut response = Response::new(Reply::message(answer.framed));
+fn replied(piece: Piece, freshness: &Freshness, labels: &Labels) -> Response<Reply> {
+    let mut response = Response::new(Reply::message(piece));
     let headers = response.headers_mut();
     headers.reserve(1 + metadata::MOST);
     headers.insert(CONTENT_TYPE, APPLICATION_GRPC);
-    labels.write(&answer.freshness, headers);
+    labels.write(freshness, headers);
     response
 }
 
@@ -250,6 +274,10 @@ fn refused(refusal: Refusal) -> Response<Reply> {
     let mut response = Response::new(Reply::trailers_only());
     let status = match refusal {
         Refusal::Status(status) => status,
+        Refusal::Admission(refused) => {
+            metadata::refused(&refused, response.headers_mut());
+            refused.status()
+        }
         Refusal::Compressed(status) => {
             response.headers_mut().insert(GRPC_ACCEPT_ENCODING, HeaderValue::from_static("identity"));
             status
@@ -282,8 +310,16 @@ impl Refusal {
     fn code(&self) -> Code {
         match self {
             Self::Status(status) | Self::Compressed(status) | Self::NotGrpc(status) => status.code,
+            Self::Admission(refused) => refused.status().code,
             Self::NotAPost => Code::Internal,
         }
+    }
+}
+
+impl From<Refused> for Refusal {
+    #[cold]
+    fn from(refused: Refused) -> Self {
+        Self::Admission(Box::new(refused))
     }
 }
 

@@ -2,14 +2,14 @@
 
 use std::future::Future;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 /// A kind of stream socket. Listening and serving happen on different threads, each with its own runtime; between them a connection is a
 /// mere descriptor.
-pub trait Transport: AsyncRead + AsyncWrite + Unpin + Sized + 'static {
+pub trait Transport: AsyncRead + AsyncWrite + AsFd + Unpin + Sized + 'static {
     /// Its listener.
     type Listener;
 

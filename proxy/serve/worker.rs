@@ -17,9 +17,9 @@ use tracing::debug;
 
 use crate::answer::Answers;
 
-use super::connection;
 use super::service::Shared;
 use super::transport::Transport;
+use super::{connection, door};
 
 /// How many workers there are: one per CPU of our affinity mask, at most `cap`.
 pub(super) fn count(cap: Option<std::num::NonZeroUsize>) -> usize {
@@ -46,7 +46,12 @@ where
     let (tell, told) = std::sync::mpsc::sync_channel(1);
     std::thread::Builder::new().name(name).spawn(move || {
         let _alive = alive;
-        let runtime = match Builder::new_current_thread().enable_io().enable_time().build_local(LocalOptions::default()) {
+        let runtime = match Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .max_blocking_threads(door::LOOKING)
+            .build_local(LocalOptions::default())
+        {
             Ok(runtime) => runtime,
             Err(error) => return drop(tell.send(Err(error))),
         };
@@ -56,17 +61,14 @@ where
             let grace = shared.limits.grace;
             let connections = TaskTracker::new();
             while let Some(socket) = sockets.recv().await {
-                let open = Open(Rc::clone(&shared));
-                match T::from_accepted(socket) {
-                    Ok(socket) => {
-                        let serving = connection::serve(socket, Rc::clone(&shared), stop.clone());
-                        connections.spawn_local(async move {
-                            serving.await;
-                            drop(open);
-                        });
+                let (open, stop) = (Open(Rc::clone(&shared)), stop.clone());
+                connections.spawn_local(async move {
+                    let Some((socket, admitted)) = open.0.enter(socket).await else { return };
+                    match T::from_accepted(socket) {
+                        Ok(socket) => connection::serve(socket, admitted, Rc::clone(&open.0), stop).await,
+                        Err(error) => debug!(%error, "connection lost before it was served"),
                     }
-                    Err(error) => debug!(%error, "connection lost before it was served"),
-                }
+                });
             }
             connections.close();
             // Each connection keeps to the grace by itself; the last may have come a moment after the others.

@@ -10,6 +10,7 @@ mod canonical;
 mod cgroup;
 mod clients;
 mod fidelity;
+mod identity;
 mod new_pods;
 mod node;
 mod outages;

@@ -105,6 +105,14 @@ impl Node {
         self.pod(&["add", name, kind]);
     }
 
+    /// Adds a static pod by its manifest. It goes with the node.
+    pub(crate) fn add_manifest(&self, name: &str, manifest: &str) {
+        let folder = self.folder.path().join("manifests");
+        // Renamed into place: the kubelet reads a file as soon as it sees it.
+        fs::write(folder.join(format!(".{name}")), manifest).unwrap();
+        fs::rename(folder.join(format!(".{name}")), folder.join(format!("{name}.yaml"))).unwrap();
+    }
+
     pub(crate) fn remove_pod(&self, name: &str) {
         self.pod(&["remove", name]);
     }

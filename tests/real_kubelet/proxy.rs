@@ -7,6 +7,11 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::node::{Node, wait};
 
+/// Where the proxy has its socket, among a node's scratch folders.
+pub(crate) const FOLDER: &str = "proxy";
+/// The socket's name there.
+pub(crate) const SOCKET: &str = "kubelet.sock";
+
 /// A running proxy; told to end when it is dropped, and then it must end well.
 pub(crate) struct Proxy {
     process: Child,
@@ -18,8 +23,8 @@ pub(crate) struct Proxy {
 impl Proxy {
     /// Starts the proxy, and returns when its socket is there.
     pub(crate) async fn start(node: &Node, flags: &[&str]) -> Self {
-        let folder = node.scratch("proxy");
-        let socket = folder.join("kubelet.sock");
+        let folder = node.scratch(FOLDER);
+        let socket = folder.join(SOCKET);
         let process = Command::new(env!("CARGO_BIN_EXE_podresources-proxy"))
             .arg("run")
             .arg("--kubelet-socket")

@@ -132,7 +132,7 @@ async fn a_request_says_how_old_its_answer_may_be() {
     for (text, max_age) in [("0s", Duration::ZERO), ("1m 30s", Duration::from_secs(90))] {
         let reply = client.ask(LIST, |request| header(request, "podresources-max-age", text)).await;
         reply.assert_ok(b"\0\0\0\0\0");
-        assert_eq!(fake.last_asked().1, Terms { max_age: Some(max_age) });
+        assert_eq!(fake.last_asked().1, Terms { max_age: Some(max_age), ..Terms::default() });
     }
     let reply = client.ask(LIST, |request| header(request, "podresources-max-age", "a while")).await;
     let (code, text) = reply.error();

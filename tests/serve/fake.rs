@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use podresources_proxy::answer::{Answer, Answers, Ask, Freshness, Source, Terms, Wait};
+use podresources_proxy::answer::{Answer, Answers, Ask, Freshness, Source, Terms, Wait, Who};
 use podresources_proxy::grpc::{Code, Status, prefix};
-use podresources_proxy::serve::{Config, Limits, Server, Serving, ServingConfig, SocketConfig};
+use podresources_proxy::serve::{Config, Door, Limits, Server, Serving, ServingConfig, SocketConfig};
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
@@ -90,7 +90,7 @@ impl Answers for Fake {
         if self.gate.is_some() { Err(Wait { epoch: 8, arrived: Instant::now() }) } else { Ok(self.answer()) }
     }
 
-    async fn wait(&self, _: Ask, _: Terms, wait: Wait, deadline: Instant) -> Result<Answer, Status> {
+    async fn wait(&self, _: Ask, _: Terms, _: Who, wait: Wait, deadline: Instant) -> Result<Answer, Status> {
         struct Waiting<'a>(&'a AtomicUsize);
         impl Drop for Waiting<'_> {
             fn drop(&mut self) {
@@ -116,11 +116,20 @@ impl Running {
     }
 
     pub(crate) fn with(fake: &Fake, change: impl FnOnce(&mut Config)) -> Self {
+        Self::behind(fake, None, change)
+    }
+
+    /// A server to which all come by this door.
+    pub(crate) fn behind(fake: &Fake, door: Option<Door>, change: impl FnOnce(&mut Config)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut config = config(directory.path().join("kubelet.sock"));
         change(&mut config);
         let stop = CancellationToken::new();
-        let serving = Server::bind(config).unwrap().serve(fake.clone(), stop.clone()).unwrap();
+        let mut bound = Server::bind(config).unwrap();
+        if let Some(door) = door {
+            bound = bound.behind(door);
+        }
+        let serving = bound.serve(fake.clone(), stop.clone()).unwrap();
         serving.publish().unwrap();
         Self { _directory: directory, serving, stop }
     }

@@ -89,6 +89,7 @@ fn parts(readiness: &Readiness, heartbeats: &Heartbeats) -> Parts {
             other => Err(format!("{other:?} is no level")),
         }),
         status: Box::new(move || status::Status { version: "1.2.3".into(), readiness: told.report(), ..status::Status::default() }),
+        clients: Box::new(|| vec![status::Client { client: "uid:7".into(), ..status::Client::default() }]),
         config: Box::new(|| "mode = \"cache\"\n".to_owned()),
     }
 }
@@ -114,7 +115,7 @@ fn probes_and_scrapes_answer_over_tcp_and_nothing_private_does() {
     assert_reply(&server.get("/readyz"), 200, "ready\n");
     assert_reply(&server.get("/metrics"), 200, "podresources_proxy_build_info{");
     assert_reply(&server.get("/"), 200, "/healthz ");
-    for private in ["/status", "/config", "/loglevel"] {
+    for private in ["/status", "/clients", "/config", "/loglevel"] {
         let reply = server.get(private);
         assert_reply(&reply, 404, &format!("nothing at {private}; there is:\n"));
         assert_reply(&reply, 404, "/metrics ");

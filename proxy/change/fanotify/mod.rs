@@ -4,7 +4,7 @@
 //! (5.10, 6.1) it brings an open file whose path is looked up, and cpusets alone are seen. Needs `CAP_SYS_ADMIN`.
 //!
 //! The right is needed to make a mark, not to keep it: marks are made before rights are dropped, and one on a file system that is
-//! mounted later can be had only by a restart.
+//! mounted later can be had only where the right was kept, or by a restart.
 //!
 //! A mark sees every cgroup of the machine. What is not below a kubepods root is told apart by one look into a table and dropped.
 
@@ -27,6 +27,7 @@ use super::gap::Gap;
 use super::source::{PartReport, Sees, Source, State};
 use super::wait::Wait;
 use crate::kubepods::roots::{Dir, Hierarchy, Level, Root, id_of, is_root};
+use crate::rights::Needed;
 
 /// `FAN_REPORT_DIR_FID | FAN_REPORT_NAME`.
 const REPORT_DFID_NAME: InitFlags = InitFlags::from_bits_retain(0xc00);
@@ -229,6 +230,11 @@ impl Source for Fanotify {
             return Sees::NOTHING;
         }
         if self.queue.handles { Sees::CGROUPS.and(Sees::CPUSETS) } else { Sees::CPUSETS }
+    }
+
+    fn needs(&self) -> Needed {
+        // To mark what is mounted later; the marks that are there stay without it.
+        Needed { sys_admin: self.marks().iter().any(|mark| mark.state == State::Attached), ..Needed::NOTHING }
     }
 
     fn queue(&self) -> Option<Arc<dyn Queue>> {

@@ -1,7 +1,9 @@
 //! The refresher and its handle together, against a kubelet in memory, in virtual time.
 
+mod outage;
 mod restart;
 mod saved;
+mod stale;
 mod starvation;
 
 use std::future::Future;
@@ -12,7 +14,7 @@ use prost::Message;
 
 use super::fake::{FakeKubelet, State};
 use super::*;
-use crate::answer::{Answer, Answers, Ask, Terms};
+use crate::answer::{Answer, Answers, Ask, Terms, Who};
 use crate::change::{Kind, Settled};
 use crate::grpc::{Code, Status};
 use crate::keep::Saved;
@@ -81,7 +83,7 @@ impl Rig {
     async fn ask_on(&self, ask: Ask, terms: Terms) -> Result<Answer, Status> {
         match self.handle.at_once(&ask, &terms) {
             Ok(answer) => answer,
-            Err(wait) => self.handle.wait(ask, terms, wait, Instant::now() + 10 * SECOND).await,
+            Err(wait) => self.handle.wait(ask, terms, Who::ANYBODY, wait, Instant::now() + 10 * SECOND).await,
         }
     }
 
@@ -214,75 +216,6 @@ fn a_quiet_node_costs_two_calls_every_ten_seconds_whoever_asks() {
             tokio::time::sleep(SECOND / 10).await;
         }
         assert_eq!(rig.kubelet.with(|state| state.calls.len()) - before, 20);
-    });
-}
-
-#[test]
-fn a_killed_kubelet_leaves_the_last_answer_marked_until_max_stale() {
-    Rig::run(|rig| async move {
-        rig.names().await;
-        rig.kubelet.kill();
-        tokio::time::sleep(SECOND).await;
-        let answer = rig.at_once().unwrap();
-        assert!(answer.freshness.stale);
-        assert_eq!(names(&answer), ["a", "b"]);
-        rig.epoch.bump(Kind::List);
-        assert!(rig.ask(Ask::List).await.unwrap().freshness.stale, "a change while it is down: still the last good one");
-        tokio::time::sleep(299 * SECOND + SECOND / 2).await;
-        let error = rig.ask(Ask::List).await.unwrap_err();
-        assert_eq!(error.code, Code::Unavailable);
-        let (head, tail) = error.message.split_once(" (").unwrap();
-        assert!(head.starts_with("podresources-proxy: the kubelet cannot be reached since 20"), "{error}");
-        assert_eq!(tail, "5m), longer than --max-stale 5m: nobody listens");
-    });
-}
-
-#[test]
-fn a_forwarded_get_that_loses_its_kubelet_says_since_when() {
-    Rig::run(|rig| async move {
-        rig.names().await;
-        rig.kubelet.with(|state| state.hangs = true);
-        let dies = async {
-            tokio::time::sleep(SECOND).await;
-            assert_eq!(rig.kubelet.calls("Get"), 1);
-            rig.kubelet.kill();
-        };
-        let (said, ()) = tokio::join!(rig.get("nobody"), dies);
-        let error = said.unwrap_err();
-        assert_eq!(error.code, Code::Unavailable);
-        assert!(error.message.starts_with("podresources-proxy: the kubelet cannot be reached since 20"), "{error}");
-        assert!(error.message.ends_with("s), so nobody can say whether it has this pod: nobody listens"), "{error}");
-    });
-}
-
-#[test]
-fn a_kubelet_that_is_back_is_asked_at_once_and_its_answer_is_fresh() {
-    Rig::run(|rig| async move {
-        rig.names().await;
-        rig.kubelet.kill();
-        tokio::time::sleep(100 * SECOND).await;
-        rig.kubelet.with(|state| {
-            state.down = false;
-            state.pods.push(("new", vec![]));
-        });
-        rig.epoch.bump(Kind::Socket);
-        let asked = Instant::now();
-        let answer = rig.ask(Ask::List).await.unwrap();
-        assert!(!answer.freshness.stale);
-        assert_eq!(names(&answer), ["a", "b", "new"]);
-        assert!(asked.elapsed() < Duration::from_millis(50), "{:?}", asked.elapsed());
-    });
-}
-
-#[test]
-fn without_any_event_a_kubelet_that_is_back_is_found_within_the_longest_pause() {
-    Rig::run(|rig| async move {
-        rig.names().await;
-        rig.kubelet.kill();
-        tokio::time::sleep(60 * SECOND).await;
-        rig.kubelet.with(|state| state.down = false);
-        tokio::time::sleep(5 * SECOND).await;
-        assert!(!rig.at_once().unwrap().freshness.stale);
     });
 }
 
@@ -467,7 +400,7 @@ fn a_max_age_of_zero_forces_a_capture_and_a_longer_one_takes_what_is_there() {
         rig.names().await;
         tokio::time::sleep(4 * SECOND).await;
         let before = rig.kubelet.calls("List");
-        let terms = |seconds| Terms { max_age: Some(Duration::from_secs(seconds)) };
+        let terms = |seconds| Terms { max_age: Some(Duration::from_secs(seconds)), ..Terms::default() };
         rig.epoch.bump(Kind::List);
         rig.kubelet.with(|state| state.latency = SECOND);
         let asked = Instant::now();

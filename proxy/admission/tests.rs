@@ -1,0 +1,5 @@
+//! What admission promises, on a virtual clock.
+
+mod buckets;
+mod clients;
+mod order;
