@@ -1,5 +1,7 @@
 //! fexit on the kernel's writers of `cpuset.*` files: what was written, after it took effect.
 
+use core::hint::black_box;
+
 use aya_ebpf::macros::fexit;
 use aya_ebpf::programs::FExitContext;
 use core::ffi::c_void;
@@ -11,7 +13,11 @@ use crate::kernel::{offset, read, read_string, read_words};
 use crate::maps::{LAST, LastKey};
 
 /// The longest part of a path that is copied when a path is put together from names, with its NUL.
-const PART_BYTES: usize = 64;
+const PART_BYTES: usize = 128;
+/// Where the last part may begin, at most; a power of two less one.
+const LAST_PART: usize = 255;
+
+const _: () = assert!((LAST_PART + 1).is_power_of_two() && LAST_PART + PART_BYTES <= PATH_BYTES);
 
 /// `ssize_t cpuset_write_resmask(of, buf, nbytes, off)`: `cpuset.cpus`, `cpuset.mems`, `cpuset.cpus.exclusive`.
 #[fexit(function = "cpuset_write_resmask")]
@@ -86,13 +92,15 @@ fn names(record: *mut Record, mut kn: u64) {
     while count < 8 {
         let above: u64 = read(kn + offset!(OFFSETS.kn_parent));
         // The hierarchy's own root has no name.
-        if above == 0 || length > PATH_BYTES - PART_BYTES {
+        if above == 0 || length > LAST_PART {
             break;
         }
         let name: u64 = read(kn + offset!(OFFSETS.kn_name));
-        // SAFETY: `length` leaves room for one more part.
-        let part = unsafe { read_string((&raw mut (*record).path).cast::<u8>().add(length), PART_BYTES as u32, name) };
-        if part <= 0 || part > PART_BYTES as i64 {
+        // The mask is for the verifier, which must see it: hence the box.
+        let begin = black_box(length) & LAST_PART;
+        // SAFETY: a part that begins there has room.
+        let part = unsafe { read_string((&raw mut (*record).path).cast::<u8>().add(begin), PART_BYTES as u32, name) };
+        if part <= 0 {
             break;
         }
         length += part as usize;

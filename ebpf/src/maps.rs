@@ -13,7 +13,7 @@ pub(crate) static WORDS: Array<u64> = Array::with_max_entries(words::COUNT, BPF_
 #[map]
 pub(crate) static FILTERS: Array<Filters> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
-/// Records of changes. Some 600 of them.
+/// Records of changes. Some 450 of them.
 #[map]
 pub(crate) static EVENTS: RingBuf = RingBuf::with_byte_size(256 * 1024, 0);
 
@@ -44,5 +44,5 @@ pub(crate) struct LastKey {
     pub(crate) reserved: u32,
 }
 
-/// Words, so that they are aligned; the last one for the slash and the NUL behind the longest path.
-pub(crate) type Scratch = [u64; PATH_BYTES / 8 + 1];
+/// Words, so that they are aligned.
+pub(crate) type Scratch = [u64; PATH_BYTES / 8];

@@ -30,11 +30,8 @@ fn rename_data(ctx: FExitContext) -> i32 {
 #[inline(always)]
 pub(crate) fn of_data(data: u64) -> [u64; 2] {
     let directory: u64 = read(data + offset!(OFFSETS.rename_new_dir));
-    let directory = if offset!(OFFSETS.rename_dir_is_dentry) == 0 {
-        directory
-    } else {
-        read(directory + offset!(OFFSETS.dentry_inode))
-    };
+    let directory =
+        if offset!(OFFSETS.rename_dir_is_dentry) == 0 { directory } else { read(directory + offset!(OFFSETS.dentry_inode)) };
     [directory, read(data + offset!(OFFSETS.rename_new_dentry))]
 }
 

@@ -78,12 +78,30 @@ pub struct Freshness {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ChangeSource {
-    /// Which one: `inotify`, `timer`.
+    /// Which one: `ebpf`, `fanotify`, `kubepods`, `kubelet-dirs`, `pods-api` or `timer`.
     pub name: String,
     /// `active`, `degraded`, `refused` or `off`.
     pub state: String,
     /// What it watches, or why it does not.
     pub detail: String,
+    /// Piece by piece.
+    pub parts: Vec<ChangePart>,
+}
+
+/// A program, a mark, a directory, a stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ChangePart {
+    /// Which one.
+    pub name: String,
+    /// `attached`, `refused`, `absent` or `lost`.
+    pub state: String,
+    /// Why it is not attached, and what to grant.
+    pub reason: Option<String>,
+    /// Events that counted.
+    pub events: u64,
+    /// How often it was lost.
+    pub losses: u64,
 }
 
 /// What is served.

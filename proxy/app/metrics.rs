@@ -89,20 +89,6 @@ impl Collector for Refreshing {
     }
 }
 
-impl Collector for Keeping {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let (e, report) = (&mut encoder, &self.0);
-        let writes = [("snapshot", report.snapshots_written()), ("age", report.ages_written())];
-        counters(
-            e,
-            "saves",
-            "Times that the snapshot, or its age alone, was saved",
-            writes.map(|(what, n)| ([("what", what)], n)),
-        )?;
-        counter(e, "saves_failed", "Attempts to save the snapshot that failed", report.failures())
-    }
-}
-
 /// How well clients are told apart.
 #[derive(Debug)]
 pub(super) struct Peers(pub(super) Arc<Resolver>);
@@ -133,6 +119,20 @@ impl Collector for Rules {
         )?;
         let wrong = u64::from(self.0.error().is_some());
         gauge(e, "rules_wrong", "1 while the configuration file is wrong and older rules are in force", Some(wrong))
+    }
+}
+
+impl Collector for Keeping {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let (e, report) = (&mut encoder, &self.0);
+        let writes = [("snapshot", report.snapshots_written()), ("age", report.ages_written())];
+        counters(
+            e,
+            "saves",
+            "Times that the snapshot, or its age alone, was saved",
+            writes.map(|(what, n)| ([("what", what)], n)),
+        )?;
+        counter(e, "saves_failed", "Attempts to save the snapshot that failed", report.failures())
     }
 }
 

@@ -11,8 +11,10 @@ use crate::admin::Metrics;
 use crate::admin::metrics::Format;
 use crate::admission::{self, Table};
 use crate::app::clients::Admission;
-use crate::change::Epoch;
+use crate::app::sources::Changes;
+use crate::change::{Epoch, Layout, Sources, Watched};
 use crate::client::{self, Connection};
+use crate::config::ChangeSource;
 use crate::kubepods::Kubepods;
 use crate::peer::Peer;
 use crate::refresh;
@@ -81,6 +83,12 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
     let mut metrics = Metrics::new();
     metrics.register(Box::new(Serving(Arc::clone(&stats))));
     metrics.register(Box::new(Refreshing(handle)));
+    let watched = Watched {
+        kubelet: Layout { socket: socket.clone(), root_dir: directory.path().to_owned() },
+        cgroup_root: directory.path().join("cgroup"),
+    };
+    let chosen = [ChangeSource::Kubepods, ChangeSource::KubeletDirs, ChangeSource::Timer];
+    metrics.register(Box::new(Changes(Sources::open(&chosen, &watched))));
     let nowhere = PathBuf::from("/nonexistent");
     let resolver = Resolver::new(Kubepods { cgroup_root: nowhere.clone(), pod_logs: nowhere }).unwrap();
     let (client, server) = UnixStream::pair().unwrap();
@@ -105,10 +113,14 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
         "clients 1",
         "clients_paused 0",
         "source_up 0",
-        r#"saves_total{what="age"} 0"#,
+        r#"change_source{source="kubelet-dirs",part="device-plugins",state="absent"} 1"#,
+        r#"change_source{source="kubelet-dirs",part="device-plugins",state="attached"} 0"#,
+        r#"change_events_total{source="kubepods",part="cgroups"} 0"#,
+        r#"change_losses_total{source="kubelet-dirs",part="socket"} 0"#,
         r#"peers_total{seen="process"} 1"#,
         r#"rules_reloads_total{result="refused"} 0"#,
         "rules_wrong 0",
+        r#"saves_total{what="age"} 0"#,
     ] {
         assert!(scrape.contains(&format!("\npodresources_proxy_{line}\n")), "no {line} in\n{scrape}");
     }
@@ -117,6 +129,9 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
     insta::assert_snapshot!(families.join("\n"), @r"
     podresources_proxy_build_info
     podresources_proxy_captures_total
+    podresources_proxy_change_events_total
+    podresources_proxy_change_losses_total
+    podresources_proxy_change_source
     podresources_proxy_client_pauses_total
     podresources_proxy_clients
     podresources_proxy_clients_paused

@@ -5,6 +5,7 @@ mod metrics;
 mod refreshing;
 mod reload;
 mod report;
+mod sources;
 mod watching;
 
 use std::io;
@@ -121,10 +122,17 @@ impl Config {
         let keep = self.keep.open()?;
         let watched = Watched { kubelet: self.kubelet.clone(), cgroup_root: self.refresh.kubepods.cgroup_root.clone() };
         let sources = Sources::open(&self.change_sources, &watched);
-        let epoch = sources.epoch();
-        let (handle, channel) = refresh::channel(self.refresh.clone(), epoch.clone());
+        if let Some(group) = self.serve.socket.group
+            && let Err(error) = rights::join_group(group)
+        {
+            // So far it has been given to that group. Should somebody remove it, it cannot be made anew.
+            tracing::debug!(%error, group, "cannot become a member of the socket's group");
+        }
         let rights = rights::keep(sources.needs())?;
         rights_told(&rights);
+        // From here on there may be other threads: a source may start one of its own.
+        let epoch = sources.epoch();
+        let (handle, channel) = refresh::channel(self.refresh.clone(), epoch.clone());
         Ok(App { config: self, admin, socket, sources, epoch, handle, channel, keep, rights })
     }
 }
@@ -154,13 +162,16 @@ impl App {
         let mut refreshing = refreshing::start(
             &self.config,
             self.channel,
+            &self.sources,
             self.keep,
             heartbeats.promise("refresher", REFRESHER_BEAT, tokio::time::Instant::now()),
             refreshing_stop.clone(),
         )
         .map_err(|source| Error::Part { part: "the refresher's thread", source })?;
-        let watching = watching::start(self.sources.clone(), self.epoch)
+        let watching_beat = heartbeats.promise("changes", watching::BEAT, tokio::time::Instant::now());
+        let watching = watching::start(self.sources.clone(), self.epoch, watching_beat)
             .map_err(|source| Error::Part { part: "the thread that watches for changes", source })?;
+        sources::announce(&self.sources, &readiness);
         let table = admission::Table::new(self.config.admission.clone());
         let rulebook = Rulebook { limits: self.config.admission.limits.clone(), classes: self.config.classes.clone() };
         let rules = reload::InForce::new(rulebook, self.config.reload.as_ref().map(|reload| reload.file.clone()), &table);

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Config, REFRESHER_BEAT};
 use crate::admin::Heartbeat;
+use crate::change::Sources;
 use crate::keep::{Keep, Writer};
 use crate::refresh::{Channel, Refresher};
 use crate::source::Kubelet;
@@ -23,10 +24,12 @@ pub(super) struct Refreshing {
 pub(super) fn start(
     config: &Config,
     channel: Channel,
+    sources: &Sources,
     keep: Keep,
     heartbeat: Heartbeat,
     stop: CancellationToken,
 ) -> io::Result<Refreshing> {
+    let settled = sources.settled();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (socket, max_reply) = (config.kubelet.socket.clone(), config.max_reply);
     // Dropped when the thread ends, however it does.
@@ -35,7 +38,7 @@ pub(super) fn start(
         let _alive: oneshot::Sender<()> = alive;
         LocalSet::new().block_on(&runtime, async {
             let Keep { keeper, saved, mut writer, .. } = keep;
-            let refresher = Refresher::new(channel, Kubelet::new(socket, max_reply)).keeping(keeper, saved);
+            let refresher = Refresher::new(channel, Kubelet::new(socket, max_reply)).keeping(keeper, saved).with_settled(settled);
             let work = async {
                 tokio::join!(refresher.run(), heartbeat.beat(REFRESHER_BEAT / 5), write(writer.as_mut()));
             };

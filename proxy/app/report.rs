@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime};
 use tokio::time::{Instant, timeout};
 
 use super::clients::{Admission, Clientele};
-use super::{Config, metrics};
-use crate::admin::status::{ChangeSource, Freshness, Rights, Saved, Snapshot, Source, Status, Timestamp, Upstream};
+use super::{Config, metrics, sources};
+use crate::admin::status::{Freshness, Rights, Saved, Snapshot, Source, Status, Timestamp, Upstream};
 use crate::admin::{Heartbeats, Latch, LogLevel, Metrics, Parts, Readiness};
-use crate::change::{Sources, State};
+use crate::change::Sources;
 use crate::keep;
 use crate::refresh::{CALLS, Handle, Reach};
 use crate::rights;
@@ -47,6 +47,7 @@ impl Reporter {
         metrics.register(Box::new(metrics::Serving(self.clients.serving.clone())));
         metrics.register(Box::new(Admission(self.clients.table.clone())));
         metrics.register(Box::new(metrics::Refreshing(self.handle.clone())));
+        metrics.register(Box::new(sources::Changes(self.sources.clone())));
         metrics.register(Box::new(metrics::Keeping(self.keep.clone())));
         metrics.register(Box::new(metrics::Peers(self.clients.resolver.clone())));
         metrics.register(Box::new(metrics::Rules(self.clients.rules.clone())));
@@ -90,7 +91,7 @@ impl Reporter {
                 age_s: list.map(|part| now.saturating_duration_since(part.begun).as_secs_f64()),
                 stale,
             },
-            change_sources: self.change_sources(),
+            change_sources: sources::status(&self.sources, &humantime::format_duration(self.config.refresh.interval).to_string()),
             snapshot: list.map(|part| Snapshot {
                 pods: part.content.len() as u64,
                 list_bytes: part.content.message().len() as u64,
@@ -111,18 +112,6 @@ impl Reporter {
             rights: Rights { dropped: self.rights.dropped(), missing: self.rights.missing(), ..Rights::current() },
             readiness: self.readiness.report(),
         }
-    }
-
-    fn change_sources(&self) -> Vec<ChangeSource> {
-        let interval = humantime::format_duration(self.config.refresh.interval);
-        let timer = ChangeSource { name: "timer".to_owned(), state: "active".to_owned(), detail: format!("every {interval}") };
-        let others = self.sources.report().into_iter().map(|report| {
-            let attached = report.parts.iter().filter(|part| part.state == State::Attached).count();
-            let state = if attached == report.parts.len() { "active" } else { "degraded" };
-            let parts: Vec<String> = report.parts.iter().map(|part| format!("{} {}", part.name, part.state)).collect();
-            ChangeSource { name: report.name.to_owned(), state: state.to_owned(), detail: parts.join("; ") }
-        });
-        others.chain([timer]).collect()
     }
 
     fn saved(&self) -> Saved {

@@ -12,10 +12,17 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use tokio::time::Instant;
 
+use crate::admin::Heartbeat;
 use crate::change::{Epoch, Source, Sources};
 
 /// How often sources are looked at without an event: what they watch may have been replaced without one.
 const MEND_EVERY: Duration = Duration::from_secs(5);
+
+/// It has to show itself this often: mending reads some thousand directories at most.
+pub(super) const BEAT: Duration = Duration::from_secs(30);
+
+/// After events that counted nothing, those of other cgroups, the next are left to gather for so long. Requests do not wait for it.
+const LET_GATHER: Duration = Duration::from_millis(10);
 
 /// The thread at work.
 #[derive(Debug)]
@@ -31,7 +38,7 @@ struct Waiting {
     fd: OwnedFd,
 }
 
-pub(super) fn start(sources: Sources, epoch: Arc<Epoch>) -> io::Result<Watching> {
+pub(super) fn start(sources: Sources, epoch: Arc<Epoch>, heartbeat: Heartbeat) -> io::Result<Watching> {
     let (stopped, stop) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     let mut waiting = Vec::new();
     for source in sources.iter() {
@@ -42,12 +49,12 @@ pub(super) fn start(sources: Sources, epoch: Arc<Epoch>) -> io::Result<Watching>
             Err(error) => tracing::error!(%error, source = source.name(), "cannot wait for its events"),
         }
     }
-    let thread =
-        std::thread::Builder::new().name("changes".to_owned()).spawn(move || watch(&sources, &waiting, &epoch, &stopped))?;
+    let watch = move || watch(&sources, &waiting, &epoch, &heartbeat, &stopped);
+    let thread = std::thread::Builder::new().name("changes".to_owned()).spawn(watch)?;
     Ok(Watching { thread, stop })
 }
 
-fn watch(sources: &Sources, waiting: &[Waiting], epoch: &Epoch, stopped: &OwnedFd) {
+fn watch(sources: &Sources, waiting: &[Waiting], epoch: &Epoch, heartbeat: &Heartbeat, stopped: &OwnedFd) {
     let mut mend_at = Instant::now();
     let mut counted = 0;
     loop {
@@ -65,9 +72,10 @@ fn watch(sources: &Sources, waiting: &[Waiting], epoch: &Epoch, stopped: &OwnedF
         if ready.last() == Some(&true) {
             return;
         }
-        epoch.take();
+        heartbeat.touch(Instant::now());
+        sources.take(epoch);
         for (one, _) in waiting.iter().zip(&ready).filter(|(_, ready)| **ready) {
-            one.source.woken(epoch);
+            sources.woken(&one.source, epoch);
         }
         if mend_at <= Instant::now() {
             sources.mend(epoch);
@@ -78,6 +86,8 @@ fn watch(sources: &Sources, waiting: &[Waiting], epoch: &Epoch, stopped: &OwnedF
         if now != counted {
             counted = now;
             epoch.wake();
+        } else if ready.contains(&true) {
+            std::thread::sleep(LET_GATHER);
         }
     }
 }

@@ -69,6 +69,9 @@ impl Inotifies {
 
 fn open(choice: Choice, watched: &Watched, inotify: &Inotifies) -> Arc<dyn Source> {
     match choice {
+        #[cfg(feature = "ebpf")]
+        Choice::Ebpf => Arc::new(super::ebpf::Ebpf::attach(watched.clone(), &super::ebpf::KernelFiles::default())),
+        #[cfg(not(feature = "ebpf"))]
         Choice::Ebpf => absent(choice, "this build has no eBPF programs"),
         Choice::Fanotify => match Fanotify::mark(watched.cgroup_root.clone()) {
             Ok(fanotify) => Arc::new(fanotify),

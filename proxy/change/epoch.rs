@@ -152,6 +152,11 @@ impl Epoch {
         }
     }
 
+    /// Whether requests ask the queue at this place.
+    pub fn asks(&self, queue: usize) -> bool {
+        queue < 32 && self.asked.load(Ordering::Relaxed) & (1 << queue) != 0
+    }
+
     /// Counts what stands in all queues, also in those that requests do not ask.
     pub fn take(&self) {
         for queue in &self.queues {

@@ -45,15 +45,12 @@ pub trait Source: Send + Sync {
         Ok(None)
     }
 
-    /// Called once, when the epoch exists: words are handed over here, see [`Epoch::add_words`].
-    fn begin(&self, epoch: &Arc<Epoch>) {
-        let _later = epoch;
-    }
+    /// Called once, when the epoch exists: words are handed over here, see [`Epoch::add_words`], and
+    /// a thread is started here at the earliest: rights have been dropped by now.
+    fn begin(&self, _epoch: &Arc<Epoch>) {}
 
     /// The descriptor is readable. The queue has been asked already; what else there is to read must be read, or it stays readable.
-    fn woken(&self, epoch: &Epoch) {
-        let _later = epoch;
-    }
+    fn woken(&self, _epoch: &Epoch) {}
 
     /// Looks for what is lost, every few seconds and at once where the source asked for it by waking; puts it back, and bumps once
     /// when it did.
@@ -65,7 +62,8 @@ pub trait Source: Send + Sync {
     }
 }
 
-/// A piece of a source, for log line, metric, readiness and status.
+/// A piece of a source, for log line, metric, readiness and status. A source that counts its pieces together has the counts at the
+/// first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartReport {
     /// A program, a mark, a directory; unique within its source.

@@ -10,10 +10,12 @@ use super::source::{PartReport, Sees, Source};
 use crate::rights::Needed;
 
 /// The change sources of this process, best first. A clone shares them.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Sources {
     all: Arc<[Arc<dyn Source>]>,
     queues: Arc<[Arc<dyn Queue>]>,
+    /// Where changes are counted that another source has counted already: those of queues that requests need not ask.
+    unheard: Arc<Epoch>,
 }
 
 /// How one source is.
@@ -36,7 +38,7 @@ impl Sources {
                 queues.push(queue);
             }
         }
-        Self { all: all.into(), queues: queues.into() }
+        Self { all: all.into(), queues: queues.into(), unheard: Arc::new(Epoch::new(Vec::new())) }
     }
 
     /// Best first.
@@ -44,9 +46,18 @@ impl Sources {
         self.all.iter()
     }
 
-    /// The rights that any of them needs.
+    /// The rights to be kept: what each needs that sees something no better one sees. The others stay as they are without.
     pub fn needs(&self) -> Needed {
-        self.iter().fold(Needed::NOTHING, |needed, source| needed.and(source.needs()))
+        let mut seen = Sees::NOTHING;
+        let mut needed = Needed::NOTHING;
+        for source in self.iter() {
+            let sees = source.sees();
+            if sees.without(seen) != Sees::NOTHING {
+                needed = needed.and(source.needs());
+            }
+            seen = seen.and(sees);
+        }
+        needed
     }
 
     /// An epoch that all of them move.
@@ -62,9 +73,27 @@ impl Sources {
     /// Has each put back what is lost. Blocks for as long as that takes.
     pub fn mend(&self, epoch: &Epoch) {
         for source in self.iter() {
-            source.mend(epoch);
+            source.mend(self.heard(source, epoch));
         }
         self.choose_queues(epoch);
+    }
+
+    /// Empties all queues. What stands in one that requests do not ask has been counted already: counted once more it would only make
+    /// for another capture.
+    pub fn take(&self, epoch: &Epoch) {
+        for (at, queue) in self.queues.iter().enumerate() {
+            queue.take_waiting(if epoch.asks(at) { epoch } else { &self.unheard });
+        }
+    }
+
+    /// A source's descriptor is readable, and its queue has been emptied.
+    pub fn woken(&self, source: &Arc<dyn Source>, epoch: &Epoch) {
+        source.woken(self.heard(source, epoch));
+    }
+
+    fn heard<'a>(&'a self, source: &Arc<dyn Source>, epoch: &'a Epoch) -> &'a Epoch {
+        let queue = source.queue().and_then(|its| self.queues.iter().position(|known| same(known, &its)));
+        if queue.is_some_and(|at| !epoch.asks(at)) { &self.unheard } else { epoch }
     }
 
     /// Has requests ask only the queues that see what no word, and no queue asked before, sees.
@@ -100,6 +129,12 @@ impl Sources {
     }
 }
 
+impl Default for Sources {
+    fn default() -> Self {
+        Self::new(Vec::new())
+    }
+}
+
 impl std::fmt::Debug for Sources {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list().entries(self.iter().map(|source| source.name())).finish()
@@ -108,4 +143,110 @@ impl std::fmt::Debug for Sources {
 
 fn same(one: &Arc<dyn Queue>, other: &Arc<dyn Queue>) -> bool {
     std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::change::Kind;
+
+    /// A source that sees what the test says, with a queue or without.
+    struct Fake {
+        sees: Mutex<Sees>,
+        needs: Needed,
+        queue: Option<Arc<FakeQueue>>,
+    }
+
+    #[derive(Default)]
+    struct FakeQueue(AtomicBool);
+
+    impl Queue for FakeQueue {
+        fn take_waiting(&self, epoch: &Epoch) {
+            if self.0.swap(false, Ordering::Relaxed) {
+                epoch.bump(Kind::List);
+            }
+        }
+    }
+
+    impl Source for Fake {
+        fn name(&self) -> &'static str {
+            "fake"
+        }
+
+        fn parts(&self) -> Vec<PartReport> {
+            Vec::new()
+        }
+
+        fn sees(&self) -> Sees {
+            *self.sees.lock().unwrap()
+        }
+
+        fn needs(&self) -> Needed {
+            self.needs
+        }
+
+        fn queue(&self) -> Option<Arc<dyn Queue>> {
+            let queue: Arc<dyn Queue> = self.queue.clone()?;
+            Some(queue)
+        }
+
+        fn mend(&self, _: &Epoch) {}
+    }
+
+    fn fake(sees: Sees, queue: bool) -> Arc<Fake> {
+        Arc::new(Fake { sees: Mutex::new(sees), needs: Needed::NOTHING, queue: queue.then(Arc::default) })
+    }
+
+    fn sources(all: &[&Arc<Fake>]) -> Sources {
+        Sources::new(all.iter().map(|fake| Arc::clone(fake) as Arc<dyn Source>).collect())
+    }
+
+    #[test]
+    fn a_queue_whose_changes_are_counted_elsewhere_is_not_asked_and_counts_nothing_until_they_are_not() {
+        let (words, queue) = (fake(Sees::ALL, false), fake(Sees::CGROUPS, true));
+        let sources = sources(&[&words, &queue]);
+        let epoch = sources.epoch();
+        let waits = &queue.queue.as_ref().unwrap().0;
+        let before = epoch.now();
+        waits.store(true, Ordering::Relaxed);
+        assert_eq!(epoch.now(), before, "not asked");
+        sources.take(&epoch);
+        assert_eq!((epoch.now(), waits.load(Ordering::Relaxed)), (before, false), "emptied, and not counted again");
+        *words.sees.lock().unwrap() = Sees::NOTHING;
+        sources.mend(&epoch);
+        assert_eq!(epoch.now(), before + 1, "what it alone saw meanwhile went unseen");
+        waits.store(true, Ordering::Relaxed);
+        assert_eq!(epoch.now(), before + 2, "asked from now on");
+    }
+
+    #[test]
+    fn of_two_queues_that_see_the_same_the_one_that_sees_more_is_asked() {
+        let (marks, watches) = (fake(Sees::CGROUPS.and(Sees::CPUSETS), true), fake(Sees::ALL, true));
+        let sources = sources(&[&marks, &watches]);
+        let epoch = sources.epoch();
+        assert_eq!((epoch.asks(0), epoch.asks(1)), (false, true));
+        *watches.sees.lock().unwrap() = Sees::KUBELET;
+        sources.mend(&epoch);
+        assert_eq!((epoch.asks(0), epoch.asks(1)), (true, true));
+    }
+
+    #[test]
+    fn rights_are_kept_for_what_no_better_source_sees() {
+        let needs = |all: &[(Sees, Needed)]| {
+            let all = all.iter().map(|(sees, needed)| -> Arc<dyn Source> {
+                Arc::new(Fake { sees: Mutex::new(*sees), needs: *needed, queue: None })
+            });
+            Sources::new(all.collect()).needs()
+        };
+        let programs = Needed { bpf: true, perfmon: true, sys_admin: false };
+        let marks = Needed { sys_admin: true, ..Needed::NOTHING };
+        let cgroups = Sees::CGROUPS.and(Sees::CPUSETS);
+        assert_eq!(needs(&[(Sees::ALL, programs), (cgroups, marks)]), programs);
+        assert_eq!(needs(&[(Sees::CGROUPS, programs), (cgroups, marks)]), programs.and(marks), "cpusets are seen by marks alone");
+        assert_eq!(needs(&[(Sees::NOTHING, programs), (cgroups, marks)]), marks, "programs that were refused need nothing");
+        assert_eq!(needs(&[(Sees::NOTHING, Needed::NOTHING)]), Needed::NOTHING);
+    }
 }

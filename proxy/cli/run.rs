@@ -43,7 +43,8 @@ fn start(args: &config::args::Args, resolved: &Resolved, level: &Level) -> Resul
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| Fault::Failed(error.into()))?;
     runtime.block_on(async {
         if resolved.config.demo {
-            Place::of_process().prepare().map_err(|error| Fault::Failed(error.into()))?;
+            let made = Place::of_process().prepare().and_then(|()| std::fs::create_dir_all(&resolved.config.upstream.kubelet_dir));
+            made.map_err(|error| Fault::Failed(error.into()))?;
         }
         // Rights are dropped here, and what starts later has none.
         let app = app_config(args, resolved).build().map_err(|error| Fault::Failed(error.into()))?;

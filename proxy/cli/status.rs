@@ -9,7 +9,7 @@ use super::fault::Fault;
 use super::output::print;
 use super::table::{NOTHING, render};
 use crate::admin::request;
-use crate::admin::status::{Client, Status};
+use crate::admin::status::{ChangeSource, Client, Status};
 use crate::client::SocketPath;
 use crate::config::setting;
 
@@ -106,8 +106,12 @@ fn freshness(status: &Status) -> Vec<String> {
 }
 
 fn changes(status: &Status) -> Vec<String> {
-    let lines: Vec<String> =
-        status.change_sources.iter().map(|source| format!("{}: {}, {}", source.name, source.state, source.detail)).collect();
+    let line = |source: &ChangeSource| {
+        let losses: u64 = source.parts.iter().map(|part| part.losses).sum();
+        let losses = if losses > 0 { format!("; lost {losses} times") } else { String::new() };
+        format!("{}: {}, {}{losses}", source.name, source.state, source.detail)
+    };
+    let lines: Vec<String> = status.change_sources.iter().map(line).collect();
     if lines.is_empty() { vec![NOTHING.to_owned()] } else { lines }
 }
 
@@ -234,7 +238,7 @@ mod tests {
             "source": {"kind": "kubelet", "socket": "/k.sock", "reachable": false, "since": "2026-12-01T14:40:00.250Z",
                        "answers": "List (Kubernetes 1.37 or later)", "last_error": "nobody listens on /k.sock"},
             "freshness": {"epoch": 12, "snapshot_epoch": 11, "age_s": 4.25, "stale": true},
-            "change_sources": [{"name": "inotify", "state": "active", "detail": "/var/lib/kubelet"}, {"name": "timer", "state": "active", "detail": "10s"}],
+            "change_sources": [{"name": "kubepods", "state": "active", "detail": "cpuset attached", "parts": [{"name": "cpuset", "losses": 2}]}, {"name": "timer", "state": "active", "detail": "10s"}],
             "snapshot": {"pods": 110, "list_bytes": 22000, "allocatable_bytes": null, "digest": "ab12", "kept_after_restart": ["ns/a"], "saved_earlier": true},
             "saved": {"dir": "/state", "last_written": "2026-12-01T14:40:00.250Z", "last_error": "no space", "not_used": "too old"},
             "upstream": {"calls": 7, "refused": 1, "failed": 2, "rate": 20.0, "burst": 4.0, "waiting": 5},
@@ -255,7 +259,7 @@ mod tests {
                    answers List (Kubernetes 1.37 or later)
                    last error: nobody listens on /k.sock
         freshness  STALE, captured 4.2s ago; changes seen: 12, captured: 11
-        changes    inotify: active, /var/lib/kubelet
+        changes    kubepods: active, cpuset attached; lost 2 times
                    timer: active, 10s
         snapshot   110 pods, List 22000 bytes, Allocatable not offered, digest ab12
                    saved by an earlier instance; the kubelet has not answered this one yet

@@ -119,6 +119,11 @@ impl Connection {
         self.typed(method::ALPHA_LIST, v1alpha1::ListPodResourcesRequest {}, deadline).await
     }
 
+    /// tonic's bare client over this connection, for methods that have no generated one. Takes replies of the connection's limit.
+    pub fn grpc(&self) -> Grpc<Channel> {
+        Grpc::with_origin(self.channel(), Uri::from_static(ORIGIN)).max_decoding_message_size(self.limits.max_reply)
+    }
+
     /// tonic's generated `v1` client over this connection. A deadline set on its requests is sent, and kept by the server alone.
     pub fn v1(&self) -> v1::pod_resources_lister_client::PodResourcesListerClient<Channel> {
         v1::pod_resources_lister_client::PodResourcesListerClient::with_origin(self.channel(), Uri::from_static(ORIGIN))
@@ -151,7 +156,7 @@ impl Connection {
         C::Encode: Send + Sync + 'static,
         C::Decode: Send + Sync + 'static,
     {
-        let mut grpc = Grpc::with_origin(self.channel(), Uri::from_static(ORIGIN)).max_decoding_message_size(self.limits.max_reply);
+        let mut grpc = self.grpc();
         let mut request = Request::new(message);
         let told = told(deadline);
         request.set_timeout(told);

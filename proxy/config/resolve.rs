@@ -237,6 +237,7 @@ impl Reader<'_> {
     }
 
     /// Where nobody sets it, the user's own, or none; a demo leaves nothing behind.
+    #[expect(clippy::option_option, reason = "outside: whether it could be read; inside: whether there is one")]
     fn state_dir(&mut self) -> Option<Option<PathBuf>> {
         let setting = &setting::STATE_DIR;
         if self.find(setting).is_some() {

@@ -154,6 +154,17 @@ fn values_that_do_not_fit_say_where_they_stand_and_what_would_be_right() {
 }
 
 #[test]
+fn change_sources_are_a_list_and_an_unknown_one_is_told_with_its_nearest() {
+    use super::ChangeSource::{KubeletDirs, Timer};
+    let chosen = |text: &str| check(&["--change-sources", text], &[], "").unwrap().config.upstream.change_sources;
+    assert_eq!(chosen("timer"), [Timer]);
+    assert_eq!(chosen("timer, kubelet-dirs"), [Timer, KubeletDirs]);
+    assert_eq!(check(&[], &[], "").unwrap().config.upstream.change_sources, ChangeSource::ALL);
+    insta::assert_snapshot!(error(&["--change-sources", "kubelet-dir,timer"], &[], ""), @r#"--change-sources: "kubelet-dir,timer" does not fit `upstream.change_sources`: there is no change source "kubelet-dir", did you mean kubelet-dirs; there are ebpf, fanotify, kubepods, kubelet-dirs, pods-api, timer"#);
+    insta::assert_snapshot!(error(&["--change-sources", ","], &[], ""), @r#"--change-sources: "," does not fit `upstream.change_sources`: give at least one of ebpf, fanotify, kubepods, kubelet-dirs, pods-api, timer"#);
+}
+
+#[test]
 fn sockets_that_would_meet_are_refused() {
     assert_snapshot!(error(&["--listen-socket", "/var/lib/kubelet/pod-resources/kubelet.sock"], &[], ""), @"`listen.socket` and `upstream.socket` are both /var/lib/kubelet/pod-resources/kubelet.sock: the proxy would ask itself; give it a socket in a directory of its own");
     assert_snapshot!(error(&["--admin-socket", "/run/podresources-proxy/admin.sock"], &[], ""), @"`admin.socket` (/run/podresources-proxy/admin.sock) is in the directory of `listen.socket`, which clients mount; give it a directory of its own");
@@ -226,8 +237,12 @@ fn a_second_demo_goes_beside_the_first_unless_it_is_to_replace_it() {
 
 #[test]
 fn what_is_shown_is_a_file_that_gives_the_same_configuration_again() {
-    let resolved =
-        check(&["--socket-group", "0", "--replace"], &[("PODRESOURCES_PROXY_GRACE", "2s")], "[log]\nlevel = \"warn\"").unwrap();
+    let resolved = check(
+        &["--socket-group", "0", "--replace"],
+        &[("PODRESOURCES_PROXY_GRACE", "2s")],
+        "[log]\nlevel = \"warn\"\n[[class]]\nname = \"others\"\ndeny = true",
+    )
+    .unwrap();
     let toml = resolved.to_toml();
     assert_snapshot!(toml, @r#"
     demo = false                                                     # default
@@ -272,6 +287,10 @@ fn what_is_shown_is_a_file_that_gives_the_same_configuration_again() {
     [log]
     format = "text"                                                  # default
     level = "warn"                                                   # /etc/p.toml:2
+
+    [[class]]
+    name = "others"
+    deny = true
     "#);
     assert_eq!(check(&[], &[], &toml).unwrap().config, resolved.config);
 }

@@ -140,13 +140,11 @@ pub(super) fn change_sources(text: &str) -> Read<Vec<ChangeSource>> {
     let all = ChangeSource::ALL.map(ChangeSource::name);
     let mut chosen = Vec::new();
     for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
-        match ChangeSource::ALL.into_iter().find(|source| source.name() == name) {
-            Some(source) => chosen.push(source),
-            None => {
-                let nearest = nearest(name, all.into_iter()).map(|nearest| format!(" did you mean {nearest}?")).unwrap_or_default();
-                return Err(format!("there is no change source {name:?};{nearest} There are {}", all.join(", ")));
-            }
-        }
+        let Some(source) = ChangeSource::ALL.into_iter().find(|source| source.name() == name) else {
+            let nearest = nearest(name, all.into_iter()).map(|nearest| format!(", did you mean {nearest}")).unwrap_or_default();
+            return Err(format!("there is no change source {name:?}{nearest}; there are {}", all.join(", ")));
+        };
+        chosen.push(source);
     }
     if chosen.is_empty() { Err(format!("give at least one of {}", all.join(", "))) } else { Ok(chosen) }
 }

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use super::error::NotOurs;
 use super::record::{self, Body, Unreadable};
 use super::{DirError, Kept, NotUsed, Offer, Saved, Stamp, Stamps, WriteError, clock};
+use crate::grpc::PREFIX_LEN;
 use crate::snapshot::{Allocatable, PodList};
 
 const FILE: &str = "snapshot";
@@ -149,9 +150,9 @@ impl Store {
         let body = Body {
             boot_id: self.boot.clone(),
             upstream: self.upstream.clone(),
-            list: Bytes::copy_from_slice(offer.list.message()),
-            allocatable: offer.allocatable.as_ref().map(|allocatable| Bytes::copy_from_slice(allocatable.message())),
-            alpha: offer.alpha.as_ref().map(|alpha| Bytes::copy_from_slice(alpha.message())),
+            list: offer.list.framed().slice(PREFIX_LEN..),
+            allocatable: offer.allocatable.as_ref().map(|allocatable| allocatable.framed().slice(PREFIX_LEN..)),
+            alpha: offer.alpha.as_ref().map(|alpha| alpha.framed().slice(PREFIX_LEN..)),
             server: offer.server.as_deref().map(str::to_owned),
         };
         let (bytes, body_sum) = record::encode(&body, offer.stamps);

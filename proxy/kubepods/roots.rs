@@ -38,7 +38,7 @@ pub struct Root {
 pub enum Level {
     /// The kubepods root.
     Root,
-    /// A QoS class: burstable, besteffort.
+    /// A class of pods: burstable, besteffort.
     Class,
     /// A pod.
     Pod,

@@ -9,8 +9,20 @@ use tokio::time::Instant;
 
 use super::restart::Restart;
 use super::view::Part;
+use crate::change::Settled;
 use crate::kubepods::{Kubepods, PodUid};
 use crate::snapshot::{Malformed, PodList};
+
+/// By what a restarted kubelet's silence about a pod is judged.
+#[derive(Debug)]
+pub(super) struct Patience<'a> {
+    /// Where the pods' cgroups are seen.
+    pub(super) kubepods: &'a Kubepods,
+    /// How long a pod is kept whose cgroup cannot be seen.
+    pub(super) settle: Duration,
+    /// The kubelet's own word that it knows all its pods.
+    pub(super) settled: Option<Settled>,
+}
 
 /// One List method (`v1` or `v1alpha1`) through the kubelet's restarts.
 #[derive(Debug, Default)]
@@ -32,20 +44,20 @@ impl Lane {
         reply: Part<Bytes>,
         connection: u64,
         published: Option<&Arc<PodList>>,
-        kubepods: &Kubepods,
-        settle: Duration,
+        patience: &Patience<'_>,
     ) -> Result<(Part<Arc<PodList>>, bool), Malformed> {
         let list = Arc::new(PodList::build(&reply.content)?);
         let restarted = self.connection != 0 && self.connection != connection;
         if let Some(published) = published.filter(|_| restarted) {
             // Looked up at once: the log directories of pods that are gone are removed some time later.
-            let uids = off_thread(kubepods, Kubepods::uids).await.unwrap_or_default();
-            self.restart = Some(Restart::new(published.clone(), &uids, Instant::now()));
+            let uids = off_thread(patience.kubepods, Kubepods::uids).await.unwrap_or_default();
+            let before = self.reply.as_ref().map(|reply| reply.begun);
+            self.restart = Some(Restart::new(published.clone(), &uids, before, Instant::now()));
         }
         self.connection = connection;
         let reply = Part { content: list, epoch: reply.epoch, begun: reply.begun };
         self.reply = Some(reply.clone());
-        let content = self.complete(reply.content, kubepods, settle).await;
+        let content = self.complete(&reply, patience).await;
         Ok((Part { content: keep_old_bytes(published, content), ..reply }, restarted))
     }
 
@@ -63,12 +75,11 @@ impl Lane {
     pub(super) async fn recheck(
         &mut self,
         published: Option<&Arc<PodList>>,
-        kubepods: &Kubepods,
-        settle: Duration,
+        patience: &Patience<'_>,
     ) -> Option<Part<Arc<PodList>>> {
         let kept = self.kept().len();
         let reply = self.reply.clone()?;
-        let content = self.complete(reply.content, kubepods, settle).await;
+        let content = self.complete(&reply, patience).await;
         (self.kept().len() != kept).then(|| Part { content: keep_old_bytes(published, content), ..reply })
     }
 
@@ -87,15 +98,19 @@ impl Lane {
         self.restart.as_ref().map(Restart::kept).unwrap_or_default()
     }
 
-    async fn complete(&mut self, reply: Arc<PodList>, kubepods: &Kubepods, settle: Duration) -> Arc<PodList> {
-        let Some(restart) = &mut self.restart else { return reply };
+    async fn complete(&mut self, reply: &Part<Arc<PodList>>, patience: &Patience<'_>) -> Arc<PodList> {
+        let Some(restart) = &mut self.restart else { return reply.content.clone() };
+        if patience.settled.is_some_and(|settled| restart.is_answered(settled, reply.begun)) {
+            self.restart = None;
+            return reply.content.clone();
+        }
         let uids = restart.uids();
-        let living: Option<HashSet<PodUid>> = off_thread(kubepods, move |kubepods| kubepods.living(&uids)).await.flatten();
-        let completed = restart.complete(&reply, living.as_ref(), Instant::now(), settle);
+        let living: Option<HashSet<PodUid>> = off_thread(patience.kubepods, move |kubepods| kubepods.living(&uids)).await.flatten();
+        let completed = restart.complete(&reply.content, living.as_ref(), Instant::now(), patience.settle);
         if restart.is_over() {
             self.restart = None;
         }
-        completed.map_or(reply, Arc::new)
+        completed.map_or_else(|| reply.content.clone(), Arc::new)
     }
 }
 

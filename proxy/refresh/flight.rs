@@ -5,6 +5,8 @@ use std::sync::Arc;
 use prost::Message as _;
 use tokio::time::Instant;
 
+use super::Config;
+use super::capture::Patience;
 use super::refresher::Refresher;
 use super::restart::DeviceGrace;
 use super::view::{Part, View};
@@ -26,8 +28,9 @@ impl<U: Upstream> Refresher<U> {
         let published = self.shared.view.load_full();
         let old = published.list.as_ref().map(|part| &part.content);
         let reply = Part { content: message, epoch, begun };
-        let config = &self.shared.config;
-        let taken = self.list.take(reply, connection, old, &config.kubepods, config.restart_settle).await;
+        let shared = self.shared.clone();
+        let patience = self.patience(&shared.config);
+        let taken = self.list.take(reply, connection, old, &patience).await;
         let (part, restarted) = taken.map_err(|error| self.malformed("List", &error))?;
         let same = old.is_some_and(|old| Arc::ptr_eq(old, &part.content));
         self.count_change(same);
@@ -127,9 +130,10 @@ impl<U: Upstream> Refresher<U> {
             base = published.list.as_ref().map(|part| part.content.clone());
             self.alpha.presume_restart();
         }
-        let config = &self.shared.config;
+        let shared = self.shared.clone();
+        let patience = self.patience(&shared.config);
         let reply = Part { content: message, epoch, begun };
-        let taken = self.alpha.take(reply, connection, base.as_ref(), &config.kubepods, config.restart_settle).await;
+        let taken = self.alpha.take(reply, connection, base.as_ref(), &patience).await;
         let (part, _) = taken.map_err(|error| self.malformed("v1alpha1 List", &error))?;
         self.shared.publish(|view| view.alpha = Some(part.map(Ok)));
         self.stamps.alpha = stamp;
@@ -147,11 +151,12 @@ impl<U: Upstream> Refresher<U> {
 
     /// Looks whether the pods that are kept after a restart still live.
     pub(super) async fn recheck(&mut self) {
-        let config = &self.shared.config;
+        let shared = self.shared.clone();
+        let patience = self.patience(&shared.config);
         let view = self.shared.view.load_full();
         let list = view.list.as_ref().map(|part| &part.content);
-        let list = self.list.recheck(list, &config.kubepods, config.restart_settle).await;
-        let alpha = self.alpha.recheck(alpha_list(&view), &config.kubepods, config.restart_settle).await.map(|part| part.map(Ok));
+        let list = self.list.recheck(list, &patience).await;
+        let alpha = self.alpha.recheck(alpha_list(&view), &patience).await.map(|part| part.map(Ok));
         if list.is_some() || alpha.is_some() {
             self.shared.publish(|view| {
                 view.list = list.or(view.list.take());
@@ -160,6 +165,11 @@ impl<U: Upstream> Refresher<U> {
             self.save();
             self.note_kept();
         }
+    }
+
+    fn patience<'a>(&self, config: &'a Config) -> Patience<'a> {
+        let settled = self.settled.as_ref().and_then(|settled| *settled.borrow());
+        Patience { kubepods: &config.kubepods, settle: config.restart_settle, settled }
     }
 
     fn malformed(&self, call: &str, error: &crate::snapshot::Malformed) -> Failure {

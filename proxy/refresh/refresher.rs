@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::budget::{Budget, Urgency};
@@ -20,7 +20,7 @@ use super::schedule::Schedule;
 use super::trouble::{Step, Troubles};
 use super::view::Reach;
 use super::{Config, Shared, gets::Job};
-use crate::change::Epoch;
+use crate::change::{Epoch, Settled};
 use crate::keep::{Keeper, Stamps};
 use crate::snapshot::PodList;
 use crate::source::{Call, Failure, Reply, Upstream};
@@ -61,6 +61,8 @@ pub struct Refresher<U> {
     /// The connection that GetAllocatableResources was answered over last; zero before the first.
     pub(super) allocatable_connection: u64,
     pub(super) grace: Option<DeviceGrace>,
+    /// The kubelet's word that it knows all its pods, where somebody hears it.
+    pub(super) settled: Option<watch::Receiver<Option<Settled>>>,
     /// Saves what is published.
     pub(super) keeper: Option<Keeper>,
     /// When the captures began that are published, by a clock that outlives us.
@@ -105,10 +107,17 @@ impl<U: Upstream> Refresher<U> {
             allocatable_due: now,
             allocatable_connection: 0,
             grace: None,
+            settled: None,
             keeper: None,
             stamps: Stamps::default(),
             saved_server: None,
         }
+    }
+
+    /// Has it go by the kubelet's own word that it knows all its pods, where that can be heard.
+    #[must_use]
+    pub fn with_settled(self, settled: Option<watch::Receiver<Option<Settled>>>) -> Self {
+        Self { settled, ..self }
     }
 
     /// Captures for ever; drop it to stop. Needs a `LocalSet`.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::change::Settled;
 use crate::kubepods::PodUid;
 use crate::snapshot::{Allocatable, Malformed, PodList, PodName, merge, merge_allocatable};
 
@@ -20,6 +21,8 @@ pub(super) const DEVICE_GRACE: Duration = Duration::from_mins(5);
 pub(super) struct Restart {
     base: Arc<PodList>,
     unconfirmed: HashMap<PodName, HashSet<PodUid>>,
+    /// When the kubelet before was asked last.
+    before: Option<Instant>,
     at: Instant,
 }
 
@@ -33,12 +36,19 @@ pub(super) struct DeviceGrace {
 // === impl Restart ===
 
 impl Restart {
-    /// A restart found at `at`; `base` is what was published last, `uids` the pods' uids as far as they can be known.
+    /// A restart found at `at`; `base` is what was published last, `uids` the pods' uids as far as they can be known, `before` when the
+    /// kubelet before was asked last.
     #[must_use]
-    pub(super) fn new(base: Arc<PodList>, uids: &HashMap<PodName, Vec<PodUid>>, at: Instant) -> Self {
+    pub(super) fn new(base: Arc<PodList>, uids: &HashMap<PodName, Vec<PodUid>>, before: Option<Instant>, at: Instant) -> Self {
         let of = |name: &PodName| uids.get(name).into_iter().flatten().copied().collect();
         let unconfirmed = base.pods().map(|pod| pod.to_name()).map(|name| (name.clone(), of(&name))).collect();
-        Self { base, unconfirmed, at }
+        Self { base, unconfirmed, before, at }
+    }
+
+    /// Whether a reply that began at `begun` is all that the restarted kubelet has to say: it had said before, over a stream opened
+    /// since the restart, that it knows all its pods.
+    pub(super) fn is_answered(&self, settled: Settled, begun: Instant) -> bool {
+        self.before.is_some_and(|before| settled.opened > before) && begun > settled.at
     }
 
     /// The uids that matter for what is to be decided.

@@ -12,21 +12,21 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::io::Errno;
-use rustix::process::geteuid;
+use rustix::process::{Gid, getegid, geteuid, getgroups};
 use rustix::thread::{
     CapabilitiesSecureBits, CapabilitySet, CapabilitySets, capabilities, capabilities_secure_bits, capability_is_in_bounding_set,
     clear_ambient_capability_set, remove_capability_from_bounding_set, set_capabilities, set_capabilities_secure_bits,
-    set_no_new_privs,
+    set_no_new_privs, set_thread_groups,
 };
 
 /// What change sources need for as long as they run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needed {
-    /// CAP_BPF: eBPF programs and maps.
+    /// `CAP_BPF`: eBPF programs and maps.
     pub bpf: bool,
-    /// CAP_PERFMON: attaching them to kernel functions and tracepoints.
+    /// `CAP_PERFMON`: attaching them to kernel functions and tracepoints.
     pub perfmon: bool,
-    /// CAP_SYS_ADMIN: fanotify marks on file systems, kprobes on older kernels.
+    /// `CAP_SYS_ADMIN`: fanotify marks on file systems, kprobes on older kernels.
     pub sys_admin: bool,
 }
 
@@ -80,6 +80,17 @@ pub fn keep(needed: Needed) -> Result<Rights, RightsError> {
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
     set_capabilities(None, sets).map_err(failed("drop capabilities"))?;
     Ok(Rights { kept, dropped: before.permitted - kept, missing: needed.set() - kept, sealed, others })
+}
+
+/// Makes the calling thread, which should be the only one, a member of a group: members may give their files to it without `CAP_CHOWN`.
+pub fn join_group(group: u32) -> io::Result<()> {
+    let group = Gid::from_raw(group);
+    let mut groups = getgroups()?;
+    if getegid() == group || groups.contains(&group) {
+        return Ok(());
+    }
+    groups.push(group);
+    Ok(set_thread_groups(&groups)?)
 }
 
 /// Does something as if all capabilities had been dropped already; on the calling thread.
@@ -170,7 +181,7 @@ impl Rights {
         names(self.missing)
     }
 
-    /// Whether the bounding set could be emptied: that takes CAP_SETPCAP. `no_new_privs` holds either way.
+    /// Whether the bounding set could be emptied: that takes `CAP_SETPCAP`. `no_new_privs` holds either way.
     pub const fn sealed(&self) -> bool {
         self.sealed
     }

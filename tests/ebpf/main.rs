@@ -4,5 +4,10 @@
 //! binary is right on every kernel.
 #![cfg(feature = "ebpf")]
 
+mod cpuset;
+mod events;
 mod node;
+mod refused;
+mod renames;
+mod roots;
 mod words;

@@ -28,10 +28,18 @@ pub(crate) struct Node {
     _alone: MutexGuard<'static, ()>,
 }
 
-/// What a machine needs for these tests; `None` where it has it.
+/// The ways to see a cgroup made.
+pub(crate) const MKDIR: [&str; 2] = ["tp_btf/cgroup_mkdir", "tracepoint/cgroup_mkdir"];
+
+/// A machine that lacks something for these tests.
 pub(crate) fn not_run(why: &str) {
     assert!(std::env::var_os("CI").is_none(), "in CI nothing may be missing: {why}");
     eprintln!("NOT RUN: {why}");
+}
+
+/// What this kernel does not have, whoever runs the tests.
+pub(crate) fn not_here(what: &str) {
+    eprintln!("not on this kernel: {what}");
 }
 
 impl Node {
@@ -40,7 +48,7 @@ impl Node {
         Self::with(&KernelFiles::default(), &["kubepods"])
     }
 
-    /// The same, with these kubepods roots made beforehand.
+    /// The same, on a kernel that describes itself elsewhere.
     pub(crate) fn with(files: &KernelFiles, roots: &[&str]) -> Option<Self> {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let mount = Path::new("/sys/fs/cgroup");
@@ -74,17 +82,38 @@ impl Node {
         Some(Self { ebpf, epoch, tops, name, kubelet, _dir: dir, _alone: alone })
     }
 
-    /// The same, where a part works.
-    pub(crate) fn where_attached(part: &str) -> Option<Self> {
-        let node = Self::new()?;
-        match node.part(part) {
-            Some(PartReport { state: State::Attached, .. }) => Some(node),
-            part => {
-                // No fault of the machine's owner: the kernel decides, and `what_is_refused_is_told` holds it to that.
-                eprintln!("not on this kernel: {part:?}");
-                None
-            }
+    /// The same, with these kubepods roots made beforehand.
+    pub(crate) fn with_roots(roots: &[&str]) -> Option<Self> {
+        Self::with(&KernelFiles::default(), roots)
+    }
+
+    /// The same, where one of these parts works.
+    pub(crate) fn where_attached(parts: &[&str]) -> Option<Self> {
+        Self::new().filter(|node| node.attached(parts))
+    }
+
+    /// Whether one of these parts works; where not, that is told. No fault of the machine's owner: the kernel decides, and
+    /// `each_program_is_attached_or_tells_why_it_is_not` holds it to what it must have.
+    pub(crate) fn attached(&self, parts: &[&str]) -> bool {
+        let found: Vec<PartReport> = self.ebpf.parts().into_iter().filter(|part| parts.contains(&part.name.as_str())).collect();
+        let works = found.iter().any(|part| part.state == State::Attached);
+        if !works {
+            not_here(&found.iter().map(|part| format!("{}: {}", part.name, part.state)).collect::<Vec<_>>().join(", "));
         }
+        works
+    }
+
+    /// Gives a cgroup the CPUs that its children may have.
+    pub(crate) fn give_cpus(&self, top: usize, path: &str) {
+        let cgroup = self.cgroup(top, path);
+        for (file, value) in [("cpuset.mems", "0"), ("cpuset.cpus", "0-1")] {
+            let _not_here = fs::write(cgroup.join(file), value);
+        }
+    }
+
+    /// A cgroup of ours as the kernel calls it.
+    pub(crate) fn path(&self, path: &str) -> String {
+        format!("/{}/{path}", self.name)
     }
 
     pub(crate) fn part(&self, name: &str) -> Option<PartReport> {
@@ -101,6 +130,34 @@ impl Node {
         let before = self.epoch.now();
         change();
         self.epoch.now() - before
+    }
+
+    /// By how much the epoch moves, exactly: after all that was removed before is really gone, which counts once more.
+    pub(crate) fn exact_bumps(&self, change: impl FnOnce()) -> u64 {
+        self.settle();
+        self.bumps(change)
+    }
+
+    /// Waits until the kernel has let go of every cgroup that was removed. It does so a moment later.
+    pub(crate) fn settle(&self) {
+        let events = |what: &str| {
+            let of = |part: &PartReport| part.state == State::Attached && part.name.ends_with(what);
+            self.ebpf.parts().into_iter().find(of).map_or(0, |part| part.events)
+        };
+        for _ in 0..10_000 {
+            if events("cgroup_release") >= events("cgroup_rmdir") {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        panic!("cgroups that were removed are still there");
+    }
+
+    /// Begins to listen: what was sent before is not heard.
+    pub(crate) fn listen(&self) -> Receiver<Arc<Event>> {
+        self.settle();
+        self.ebpf.woken(&self.epoch);
+        self.ebpf.events()
     }
 
     /// The events of our cgroups, and of our directories, that were sent so far.

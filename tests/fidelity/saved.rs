@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -200,22 +200,57 @@ async fn a_foreign_file_is_not_used_and_never_touched() {
     assert_eq!(fs::read_to_string(killed.file()).unwrap(), "something that somebody needs\n");
 }
 
-/// Needs root, who alone can give a process another boot id; without root it says so, and fails where `CI` is set.
+/// Whether there is root, who alone can mount; without it says so, and fails where `CI` is set.
+fn can_mount(test: &str) -> bool {
+    let root = rustix::process::geteuid().is_root();
+    assert!(root || std::env::var_os("CI").is_none(), "{test} needs root");
+    if !root {
+        eprintln!("not run: {test} needs root");
+    }
+    root
+}
+
+/// The same program with something mounted before, which nobody else sees. `$0` in the script is `place`.
+fn mounted(script: &str, place: &Path, command: &Command) -> Command {
+    let mut mounted = Command::new("unshare");
+    mounted.args(["--mount", "sh", "-c", &format!("{script} && exec \"$@\"")]).arg(place).arg(command.get_program());
+    mounted.args(command.get_args()).envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    mounted
+}
+
 #[tokio::test]
 async fn after_a_reboot_nothing_of_it_is_used() {
-    if !rustix::process::geteuid().is_root() {
-        assert!(std::env::var_os("CI").is_none(), "this test needs root");
-        eprintln!("not run: after_a_reboot_nothing_of_it_is_used needs root");
+    if !can_mount("after_a_reboot_nothing_of_it_is_used") {
         return;
     }
     let killed = Killed::new().await;
     fs::write(killed.place.path("boot"), "01234567-89ab-cdef-0123-456789abcdef\n").unwrap();
-    let proxy = killed.place.run(&["--max-stale", "1h"]);
-    let mut rebooted = Command::new("unshare");
-    let script = "mount --bind \"$0\" /proc/sys/kernel/random/boot_id && exec \"$@\"";
-    rebooted.args(["--mount", "sh", "-c", script]).arg(killed.place.path("boot")).arg(proxy.get_program());
-    rebooted.args(proxy.get_args()).envs(proxy.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let script = "mount --bind \"$0\" /proc/sys/kernel/random/boot_id";
+    let rebooted = mounted(script, &killed.place.path("boot"), &killed.place.run(&["--max-stale", "1h"]));
     let proxy = killed.again_by(rebooted).await;
     killed.assert_not_used(&proxy, "it was saved before this boot").await;
+    proxy.stop().await;
+}
+
+#[tokio::test]
+async fn a_full_disk_is_told_once_and_counted_and_all_else_goes_on() {
+    if !can_mount("a_full_disk_is_told_once_and_counted_and_all_else_goes_on") {
+        return;
+    }
+    let place = Place::new();
+    let kubelet = place.simulator(|config| config.pods = 110).await;
+    fs::create_dir(place.path("state")).unwrap();
+    let script = "mount -t tmpfs -o size=4k,mode=0700 tmpfs \"$0\"";
+    let proxy = place.spawn(mounted(script, &place.path("state"), &place.run(&[])));
+    proxy.ready().await;
+    eventually("it fails", async || metric(&proxy, "saves_failed_total").await > 0).await;
+    // It is tried again ten seconds later.
+    eventually("it fails again", async || metric(&proxy, "saves_failed_total").await > 1).await;
+    kubelet.add_some_pod().await.unwrap();
+    let list = place.call(LIST, |_| {}).await;
+    assert_eq!(ListPodResourcesResponse::decode(list.body.slice(5..)).unwrap().pod_resources.len(), 111);
+    let log = proxy.log();
+    assert_eq!(log.matches("the snapshot cannot be saved").count(), 1, "{log}");
+    assert!(log.contains("No space left on device") && proxy.admin("/status").await.contains("No space left on device"), "{log}");
     proxy.stop().await;
 }

@@ -37,7 +37,8 @@ impl Proxy {
             .arg(node.scratch("admin").join("admin.sock"))
             .args(["--admin-address", "127.0.0.1:0"])
             .arg("--state-dir")
-            .arg(folder.join("state"))
+            // Not where clients look.
+            .arg(node.scratch("state"))
             .args(flags)
             .stdin(Stdio::null())
             .spawn()

@@ -38,7 +38,7 @@ pub(crate) fn anchors(text: &str) -> BTreeSet<String> {
 pub(crate) fn check(path: &Path, text: &str, exists: impl Fn(&Path) -> bool, anchors: &Anchors) -> Vec<String> {
     let mut complaints = Vec::new();
     for (event, range) in parser(text).into_offset_iter() {
-        let (Event::Start(Tag::Link { dest_url, .. }) | Event::Start(Tag::Image { dest_url, .. })) = event else { continue };
+        let Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) = event else { continue };
         if let Some(why) = astray(path, &dest_url, &exists, anchors) {
             let line = text[..range.start].lines().count().max(1);
             complaints.push(format!("line {line}: the link to `{dest_url}` leads nowhere: {why}"));

@@ -1,6 +1,7 @@
 //! `cargo xtask`: the project's one entry for checks and tests.
 
 mod bench;
+mod build_ebpf;
 mod lab;
 mod links;
 mod means;
@@ -23,9 +24,10 @@ enum Verb {
     Tidy(tidy::Args),
     Test(test::Args),
     Bench(bench::Args),
+    BuildEbpf(build_ebpf::Args),
     #[command(subcommand)]
     Lab(lab::Verb),
-    Vm(vm::Args),
+    Vm(Box<vm::Args>),
 }
 
 fn main() -> ExitCode {
@@ -41,6 +43,7 @@ fn run(verb: &Verb) -> Result<ExitCode> {
         Verb::Tidy(args) => tidy::run(args),
         Verb::Test(args) => test::run(args),
         Verb::Bench(args) => bench::run(args),
+        Verb::BuildEbpf(args) => build_ebpf::run(args),
         Verb::Lab(verb) => lab::run(verb)?,
         Verb::Vm(args) => vm::run(args)?,
     })

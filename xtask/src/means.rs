@@ -32,6 +32,8 @@ pub(crate) const OPENSSL: Means = program("openssl", "openssl (Debian)");
 
 pub(crate) const QEMU_X86_64: Means = program("qemu-system-x86_64", "qemu-system-x86 (Debian)");
 pub(crate) const QEMU_AARCH64: Means = program("qemu-system-aarch64", "qemu-system-arm (Debian)");
+pub(crate) const GCC_X86_64: Means = program("x86_64-linux-gnu-gcc", "gcc-x86-64-linux-gnu (Debian; on x86_64 gcc)");
+pub(crate) const GCC_AARCH64: Means = program("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu (Debian; on aarch64 gcc)");
 pub(crate) const APT: Means = program("apt-get", "apt (Debian: the guest's kernels are Debian's)");
 pub(crate) const DPKG: Means = program("dpkg-deb", "dpkg (Debian)");
 pub(crate) const XZ: Means = program("xz", "xz-utils (Debian)");

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
 use crate::report::Report;
-use crate::{lab, means, shell, tidy, vm};
+use crate::{build_ebpf, lab, means, shell, tidy, vm};
 
 /// Everything that must pass: tidy, unit, integration, a virtual machine, real clients, real kubelet
 #[derive(clap::Args)]
@@ -21,6 +21,8 @@ pub(crate) struct Args {
 enum Area {
     /// Formatting, lints, documentation links, the rules of the house, licences
     Tidy,
+    /// The committed eBPF objects, rebuilt and compared
+    Ebpf,
     /// Tests beside the code, and the examples in its documentation
     Unit,
     /// Tests of tests/ that need nothing but this machine's sockets and files
@@ -48,6 +50,9 @@ pub(crate) fn run(Args { only }: &Args) -> ExitCode {
     let mut report = Report::new();
     if wanted(Area::Tidy) {
         tidy::steps(&mut report);
+    }
+    if wanted(Area::Ebpf) {
+        report.step("eBPF objects are what the sources give", &[], || build_ebpf::build(true));
     }
     if wanted(Area::Unit) {
         report.step("unit", &[], || shell::run(shell::cargo().args(["test", "--locked", "--workspace", "--lib", "--bins"])));

@@ -1,7 +1,7 @@
 //! One event, as it travels through the ring buffer. Detail only: a record lost costs no freshness.
 
 /// The longest path in a record, with its NUL. Longer ones are cut off.
-pub const PATH_BYTES: usize = 256;
+pub const PATH_BYTES: usize = 384;
 /// The longest text in a record (a mask, a partition's type), with its NUL.
 pub const TEXT_BYTES: usize = 128;
 

@@ -127,6 +127,20 @@ pub fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, valu
     counters(encoder, name, help, [(NO_LABELS, value)])
 }
 
+/// Writes a family of gauges, one sample per label set.
+pub fn gauges<L: EncodeLabelSet>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    samples: impl IntoIterator<Item = (L, u64)>,
+) -> fmt::Result {
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for (labels, value) in samples {
+        family.encode_family(&labels)?.encode_gauge(&value)?;
+    }
+    Ok(())
+}
+
 /// Writes a gauge without labels; without a value, only its name.
 pub fn gauge<V: EncodeGaugeValue>(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: Option<V>) -> fmt::Result {
     let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;

@@ -333,3 +333,7 @@ fn word(bytes: &[u8], at: usize) -> Result<u32, BtfError> {
 fn array<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], BtfError> {
     bytes.get(at..).and_then(|rest| rest.first_chunk().copied()).ok_or(BtfError::Short(bytes.len()))
 }
+
+#[cfg(test)]
+#[path = "btf_tests.rs"]
+mod tests;

@@ -60,6 +60,8 @@ impl Event {
 
 #[cfg(test)]
 mod tests {
+    use podresources_proxy_ebpf_common::PATH_BYTES;
+
     use super::*;
 
     /// A record's bytes, as the program would have filled them.
@@ -72,7 +74,7 @@ mod tests {
         put(36, &u32::try_from(path.len()).unwrap().to_ne_bytes());
         put(40, &u32::try_from(text.len()).unwrap().to_ne_bytes());
         put(48, path);
-        put(48 + 256, text);
+        put(48 + PATH_BYTES, text);
         bytes
     }
 

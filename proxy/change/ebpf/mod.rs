@@ -24,6 +24,7 @@ use self::loader::{Attached, LoadError, Loaded};
 use self::programs::{DUTIES, Duty, Way};
 use self::refusal::Rights;
 use super::{Epoch, Kind as ChangeKind, PartReport, Sees, Source, State, Watched, Words};
+use crate::rights::Needed;
 use crate::sys::SharedWords;
 
 pub use event::{Event, Kind, Role};
@@ -205,6 +206,12 @@ impl Source for Ebpf {
             sees = sees.and(Sees::KUBELET);
         }
         sees
+    }
+
+    fn needs(&self) -> Needed {
+        // To attach anew what is lost. Where not even the maps could be made, nothing is ever tried again.
+        let loaded = self.lock().loaded.is_some();
+        Needed { bpf: loaded, perfmon: loaded, sys_admin: false }
     }
 
     fn wake(&self) -> io::Result<Option<OwnedFd>> {

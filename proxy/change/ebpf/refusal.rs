@@ -69,9 +69,9 @@ pub(super) fn of(error: &ProgramError, hook: Hook, rights: &Rights) -> State {
             let log = verifier_log.to_string();
             match state {
                 // Whoever sees this needs the verifier's last words, and no more.
-                State::Refused { why, grant } if !log.trim().is_empty() => {
-                    let last = log.trim().lines().rev().take(3).collect::<Vec<_>>();
-                    State::Refused { why: format!("{why}: {}", last.into_iter().rev().collect::<Vec<_>>().join(" | ")), grant }
+                State::Refused { why, grant: _ } if !log.trim().is_empty() => {
+                    let grant = "report this: the verifier of this kernel does not accept the program".to_owned();
+                    State::Refused { why: format!("{why}: {}", last_words(&log)), grant }
                 }
                 state => state,
             }
@@ -85,6 +85,16 @@ pub(super) fn of(error: &ProgramError, hook: Hook, rights: &Rights) -> State {
         ProgramError::Btf(error) => State::Absent { why: error.to_string() },
         other => State::Refused { why: other.to_string(), grant: String::new() },
     }
+}
+
+/// What a verifier's log ends with, without its statistics.
+fn last_words(log: &str) -> String {
+    let statistics = ["verification time", "stack depth", "processed"];
+    let lines =
+        log.lines().map(str::trim).filter(|line| !line.is_empty() && !statistics.iter().any(|begin| line.starts_with(begin)));
+    let mut last: Vec<&str> = lines.collect::<Vec<_>>().into_iter().rev().take(3).collect();
+    last.reverse();
+    last.join(" | ")
 }
 
 /// What an error of the system's means.
@@ -150,6 +160,12 @@ mod tests {
         assert!(refused(Errno::ACCESS, Hook::Entry { function: "f" }, &two).1.contains("CAP_SYS_ADMIN"));
         assert!(refused(Errno::PERM, EXIT, &two).1.contains("nothing to grant"));
         assert!(refused(Errno::PERM, EXIT, &Rights { confidential: true, ..ALL }).1.contains("lockdown"));
+    }
+
+    #[test]
+    fn of_a_verifiers_log_the_reason_is_kept() {
+        let log = "0: (b7) r1 = 0\nR3 unbounded memory access\nverification time 9 usec\nstack depth 24\nprocessed 9 insns\n";
+        assert_eq!(last_words(log), "0: (b7) r1 = 0 | R3 unbounded memory access");
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! fanotify: a mark on each cgroup file system, so that nothing has to be watched one by one and nothing made just now is missed.
 //!
 //! With file handles (kernel 6.12 and later, seen) an event names the cgroup, and pods, containers and cpusets are all seen. Without
-//! (5.10, 6.1) it brings an open file whose path is looked up, and cpusets alone are seen. Needs CAP_SYS_ADMIN.
+//! (5.10, 6.1) it brings an open file whose path is looked up, and cpusets alone are seen. Needs `CAP_SYS_ADMIN`.
+//!
+//! The right is needed to make a mark, not to keep it: marks are made before rights are dropped, and one on a file system that is
+//! mounted later can be had only by a restart.
 //!
 //! A mark sees every cgroup of the machine. What is not below a kubepods root is told apart by one look into a table and dropped.
 
@@ -24,6 +27,7 @@ use super::gap::Gap;
 use super::source::{PartReport, Sees, Source, State};
 use super::wait::Wait;
 use crate::kubepods::roots::{Dir, Hierarchy, Level, Root, id_of, is_root};
+use crate::rights::Needed;
 
 /// `FAN_REPORT_DIR_FID | FAN_REPORT_NAME`.
 const REPORT_DFID_NAME: InitFlags = InitFlags::from_bits_retain(0xc00);
@@ -34,8 +38,17 @@ const GRANT: &str = "grant CAP_SYS_ADMIN in the initial user namespace";
 pub(super) struct Fanotify {
     queue: Arc<MarkQueue>,
     mount: PathBuf,
-    /// Each hierarchy with the state of its mark. Only the watching thread changes it.
-    marks: Mutex<Vec<(Hierarchy, State)>>,
+    /// Only the watching thread changes them.
+    marks: Mutex<Vec<Mark>>,
+}
+
+/// A hierarchy with its mark.
+#[derive(Clone, Debug)]
+struct Mark {
+    hierarchy: Hierarchy,
+    /// The file system that was marked.
+    fsid: u64,
+    state: State,
 }
 
 /// The group's queue.
@@ -112,36 +125,42 @@ impl Fanotify {
             losses: AtomicU64::new(0),
         };
         let source = Self { queue: Arc::new(queue), mount, marks: Mutex::default() };
+        let mut marks = Vec::new();
         for hierarchy in Hierarchy::find(&source.mount) {
             source.queue.mark(&hierarchy)?;
+            let Some(fsid) = fsid(&hierarchy.top) else { continue };
+            marks.push(Mark { hierarchy, fsid, state: State::Attached });
         }
+        *source.marks() = marks;
         source.look_everywhere();
         Ok(source)
     }
 
-    /// Marks what is there and reads all kubepods trees. Says whether something is seen now that was not before, or is not any more.
+    /// Reads all kubepods trees, and marks a file system that was mounted since. A mark stays for as long as its file system does, so
+    /// those that are there are not made again: the right to make them may be gone. Says whether something is seen now that was not
+    /// before, or is not any more.
     fn look_everywhere(&self) -> bool {
-        let mut marks = Vec::new();
-        let before: HashMap<&str, State> = self.marks().iter().map(|(hierarchy, state)| (hierarchy.name, state.clone())).collect();
-        let (mut found, mut kept, mut turned) = (Table::default(), HashSet::new(), false);
+        let before = self.marks().clone();
+        let (mut marks, mut found, mut kept, mut turned) = (Vec::new(), Table::default(), HashSet::new(), false);
         for hierarchy in Hierarchy::find(&self.mount) {
-            // The same mark again is no error, and no other mark.
-            let state = match self.queue.mark(&hierarchy) {
-                Ok(()) => State::Attached,
-                Err(error) if before.contains_key(hierarchy.name) => State::Lost { why: format!("marking: {error}") },
-                Err(error) => state_of(error, "marking"),
-            };
-            turned |= before.get(hierarchy.name) != Some(&state);
-            if matches!(state, State::Lost { .. }) && before.get(hierarchy.name) == Some(&State::Attached) {
-                self.queue.losses.fetch_add(1, Ordering::Relaxed);
-            }
             let Some(fsid) = fsid(&hierarchy.top) else { continue };
+            let mark = before.iter().find(|mark| mark.fsid == fsid && mark.state == State::Attached).cloned();
+            let mark = mark.unwrap_or_else(|| {
+                let state = self.queue.mark(&hierarchy).map_or_else(|error| state_of(error, "marking"), |()| State::Attached);
+                // A file system that is tried in vain each time is no news.
+                turned |= !before.iter().any(|before| before.fsid == fsid && before.state == state);
+                Mark { hierarchy: hierarchy.clone(), fsid, state }
+            });
+            marks.push(mark);
             for root in hierarchy.roots() {
                 found.add_root(fsid, &root);
                 turned |= self.learn(fsid, root.dir(), &mut kept);
             }
-            marks.push((hierarchy, state));
         }
+        let gone = before.iter().filter(|mark| mark.state == State::Attached && !marks.iter().any(|now| now.fsid == mark.fsid));
+        let gone = gone.count() as u64;
+        self.queue.losses.fetch_add(gone, Ordering::Relaxed);
+        turned |= gone > 0;
         *self.marks() = marks;
         let mut table = self.queue.lock();
         table.known.retain(|key, _| kept.contains(key));
@@ -177,7 +196,7 @@ impl Fanotify {
         gained
     }
 
-    fn marks(&self) -> MutexGuard<'_, Vec<(Hierarchy, State)>> {
+    fn marks(&self) -> MutexGuard<'_, Vec<Mark>> {
         self.marks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -195,7 +214,7 @@ impl Source for Fanotify {
             let why = format!("no cpuset or unified hierarchy below {}", self.mount.display());
             return vec![PartReport { name: "cgroups".to_owned(), state: State::Absent { why }, events, losses }];
         }
-        let part = |(at, (hierarchy, state)): (usize, &(Hierarchy, State))| PartReport {
+        let part = |(at, Mark { hierarchy, state, .. }): (usize, &Mark)| PartReport {
             name: if queue.handles { hierarchy.name.to_owned() } else { format!("{} (cpusets only)", hierarchy.name) },
             state: state.clone(),
             // The group counts them together.
@@ -207,10 +226,15 @@ impl Source for Fanotify {
 
     fn sees(&self) -> Sees {
         let marks = self.marks();
-        if marks.is_empty() || marks.iter().any(|(_, state)| *state != State::Attached) {
+        if marks.is_empty() || marks.iter().any(|mark| mark.state != State::Attached) {
             return Sees::NOTHING;
         }
         if self.queue.handles { Sees::CGROUPS.and(Sees::CPUSETS) } else { Sees::CPUSETS }
+    }
+
+    fn needs(&self) -> Needed {
+        // To mark what is mounted later; the marks that are there stay without it.
+        Needed { sys_admin: self.marks().iter().any(|mark| mark.state == State::Attached), ..Needed::NOTHING }
     }
 
     fn queue(&self) -> Option<Arc<dyn Queue>> {

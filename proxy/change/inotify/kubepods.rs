@@ -20,7 +20,7 @@ use crate::kubepods::roots::{Dir, Hierarchy, Level, Root, is_root};
 
 /// A kubepods root.
 const ROOT: Tag = 0;
-/// A QoS class or a pod: what is made in it counts.
+/// A class of pods, or a pod: what is made in it counts.
 const PARENT: Tag = 1;
 /// A container: only its cpuset counts.
 const CONTAINER: Tag = 2;

@@ -4,15 +4,14 @@
 //! whole pods with their environment, is skipped unread. It alone says that a restarted kubelet knows all its pods again.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
-use tonic::client::Grpc;
 use tonic::{Code, Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
@@ -40,6 +39,9 @@ const INITIALIZING: Duration = Duration::from_millis(100);
 pub(super) struct PodsApi {
     shared: Arc<Shared>,
     stop: CancellationToken,
+    epoch: OnceLock<Arc<Epoch>>,
+    /// The thread has been started.
+    started: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -65,7 +67,7 @@ pub struct Settled {
 enum End {
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    #[error("{}: {}", .0.code(), .0.message())]
+    #[error("{}", .0.message())]
     Status(#[source] Status),
     #[error("the kubelet has ended the stream")]
     Ended,
@@ -84,7 +86,7 @@ impl PodsApi {
             losses: AtomicU64::new(0),
             settled: watch::channel(None).0,
         };
-        Self { shared: Arc::new(shared), stop: CancellationToken::new() }
+        Self { shared: Arc::new(shared), stop: CancellationToken::new(), epoch: OnceLock::new(), started: AtomicBool::new(false) }
     }
 }
 
@@ -104,7 +106,17 @@ impl Source for PodsApi {
     }
 
     fn begin(&self, epoch: &Arc<Epoch>) {
-        let (shared, epoch, stop) = (self.shared.clone(), epoch.clone(), self.stop.clone());
+        // Called once; and no thread may be started yet: it would have rights that are about to be dropped.
+        let _first = self.epoch.set(epoch.clone());
+    }
+
+    /// It mends itself, see [`Shared::follow`], once its thread has been started.
+    fn mend(&self, _: &Epoch) {
+        let Some(epoch) = self.epoch.get().cloned() else { return };
+        if self.started.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (shared, stop) = (self.shared.clone(), self.stop.clone());
         let thread =
             std::thread::Builder::new().name("pods-api".to_owned()).spawn(
                 move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -114,11 +126,9 @@ impl Source for PodsApi {
             );
         if let Err(error) = thread {
             self.shared.now(refused(&error));
+            self.started.store(false, Ordering::Relaxed);
         }
     }
-
-    /// It mends itself: see [`Shared::follow`].
-    fn mend(&self, _: &Epoch) {}
 
     fn settled(&self) -> Option<watch::Receiver<Option<Settled>>> {
         Some(self.shared.settled.subscribe())
@@ -140,12 +150,16 @@ impl Shared {
         loop {
             let end = self.stream(epoch, &mut backoff).await;
             self.settled.send_replace(None);
-            let attached = *self.state() == State::Attached;
-            let (state, pause) = match &end {
-                _ if attached => (State::Lost { why: end.to_string() }, backoff.failed(rand::random())),
+            let before = self.state().clone();
+            let attached = before == State::Attached;
+            let state = match before {
+                State::Attached | State::Lost { .. } => State::Lost { why: end.to_string() },
+                State::Refused { .. } | State::Absent { .. } => self.state_after(&end),
+            };
+            let pause = match &end {
                 // The kubelet is coming up: soon it will say that it is settled.
-                End::Status(status) if status.code() == Code::FailedPrecondition => (absent(&end), INITIALIZING),
-                _ => (self.state_after(&end), backoff.failed(rand::random())),
+                End::Status(status) if status.code() == Code::FailedPrecondition => INITIALIZING,
+                _ => backoff.failed(rand::random()),
             };
             if attached {
                 tracing::info!(why = %end, "the kubelet's Pods API stream is lost");
@@ -194,7 +208,7 @@ impl Shared {
     async fn open(&self) -> Result<Streaming<WatchPodsEvent>, End> {
         let limits = Limits { max_reply: LARGEST_EVENT, ..Limits::default() };
         let connection = Connection::connect(&self.socket, limits).await?;
-        let mut client = Grpc::new(connection.channel()).max_decoding_message_size(LARGEST_EVENT);
+        let mut client = connection.grpc();
         let mut last = Status::unimplemented("WatchPods");
         for method in METHODS {
             if let Err(error) = client.ready().await {
@@ -219,7 +233,7 @@ impl Shared {
             End::Connect(ConnectError::PermissionDenied(_)) => {
                 State::Refused { why: end.to_string(), grant: "run as root, or grant CAP_DAC_OVERRIDE".to_owned() }
             }
-            End::Connect(_) | End::Status(_) | End::Ended => absent(end),
+            End::Connect(_) | End::Status(_) | End::Ended => State::Absent { why: end.to_string() },
         }
     }
 
@@ -230,10 +244,6 @@ impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn absent(end: &End) -> State {
-    State::Absent { why: end.to_string() }
 }
 
 fn refused(error: &std::io::Error) -> State {

@@ -54,6 +54,7 @@ impl Node {
         let source: Arc<dyn Source> = Arc::new(PodsApi::new(dir.path()));
         let sources = Sources::new(vec![source]);
         let epoch = sources.epoch();
+        sources.mend(&epoch);
         Self { _dir: dir, streams, refuse, sources, epoch }
     }
 
@@ -104,6 +105,7 @@ async fn a_stream_that_ends_is_a_loss_that_counts_and_another_is_opened() {
     let before = node.epoch.now();
     drop(stream);
     node.until("lost", |node| node.part().losses == 1 && node.epoch.now() > before).await;
+    assert!(matches!(node.part().state, State::Lost { .. }), "{:?}", node.part());
     let lost = node.epoch.now();
     let stream = node.streams.recv().await.unwrap();
     node.say(&stream, EventType::InitialSyncComplete).await;
@@ -132,7 +134,7 @@ async fn a_kubelet_without_the_api_is_told_as_such() {
     let dir = tempfile::tempdir().unwrap();
     let source: Arc<dyn Source> = Arc::new(PodsApi::new(dir.path()));
     let sources = Sources::new(vec![source]);
-    let _epoch = sources.epoch();
+    sources.mend(&sources.epoch());
     let told = async {
         while !sources.report()[0].parts[0].state.to_string().contains("Kubernetes 1.37") {
             sleep(Duration::from_millis(2)).await;

@@ -171,3 +171,29 @@ fn v1alpha1_is_not_short_after_a_restart_although_nobody_asked_for_it_lately() {
         assert_eq!(alpha_names(&rig.ask(Ask::AlphaList).await.unwrap()), ["a", "b"]);
     });
 }
+
+#[test]
+fn a_pod_that_a_settled_kubelet_does_not_name_is_gone_at_once() {
+    Rig::run(|rig| async move {
+        rig.names().await;
+        restart_with_nothing(&rig).await;
+        assert_eq!(rig.names().await, ["a", "b"], "it does not know its pods yet");
+        rig.settled.send_replace(Some(Settled { opened: Instant::now(), at: Instant::now() }));
+        tokio::time::sleep(SECOND / 100).await;
+        rig.epoch.bump(Kind::List);
+        assert!(rig.names().await.is_empty(), "it knows them, and those are none of them");
+        assert_eq!(rig.handle.kept(), [""; 0]);
+    });
+}
+
+#[test]
+fn the_word_of_the_kubelet_before_is_not_that_of_the_restarted_one() {
+    Rig::run(|rig| async move {
+        rig.settled.send_replace(Some(Settled { opened: Instant::now(), at: Instant::now() }));
+        tokio::time::sleep(SECOND / 100).await;
+        rig.epoch.bump(Kind::List);
+        rig.names().await;
+        restart_with_nothing(&rig).await;
+        assert_eq!(rig.names().await, ["a", "b"]);
+    });
+}

@@ -7,7 +7,7 @@ use crate::snapshot::{Allocatable, PodList};
 const AGE: Duration = Duration::from_secs(10);
 
 /// Pods "a" with a device and "old", of a kubelet called "one".
-fn saved() -> Option<Saved> {
+fn saved() -> Saved {
     let device = |id: &str| v1::ContainerDevices {
         resource_name: "example.com/device".to_owned(),
         device_ids: vec![id.to_owned()],
@@ -22,13 +22,13 @@ fn saved() -> Option<Saved> {
     let list = v1::ListPodResourcesResponse { pod_resources: vec![pod("a", vec![]), pod("old", vec![device("dev-1")])] };
     let allocatable = v1::AllocatableResourcesResponse { devices: vec![device("dev-1")], ..Default::default() };
     let begun = Instant::now() - AGE;
-    Some(Saved {
+    Saved {
         list: Kept { content: Arc::new(PodList::build(&list.encode_to_vec()).unwrap()), begun },
         allocatable: Some(Kept { content: Arc::new(Allocatable::build(&allocatable.encode_to_vec()).unwrap()), begun }),
         alpha: None,
         stamps: Stamps::default(),
         server: Some("one".into()),
-    })
+    }
 }
 
 fn down(state: &mut State) {
@@ -36,7 +36,7 @@ fn down(state: &mut State) {
 }
 
 fn run<F: Future<Output = ()>>(prepare: impl FnOnce(&mut State), test: impl FnOnce(Rig) -> F) {
-    Rig::run_from(|_| {}, prepare, saved, test);
+    Rig::run_from(|_| {}, prepare, || Some(saved()), test);
 }
 
 #[test]

@@ -151,14 +151,12 @@ fn make_directory(directory: &Path) -> Result<(), SocketError> {
 /// Makes sure that the socket can be put in place, and taken away, when rights have been dropped.
 fn check_directory(directory: &Path) -> Result<(), SocketError> {
     let access = || accessat(CWD, directory, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS);
-    match rights::without_any(access) {
-        Err(Errno::ACCESS) => {
-            let owner = fs::metadata(directory).map_or(0, |found| found.uid());
-            Err(SocketError::DirectoryOwner { directory: directory.to_owned(), owner, ours: geteuid().as_raw() })
-        }
-        // Whatever else it may be, the attempt itself will tell.
-        Ok(()) | Err(_) => Ok(()),
+    // Whatever else may be wrong, the attempt itself will tell.
+    if access().is_ok() && rights::without_any(access) == Err(Errno::ACCESS) {
+        let owner = fs::metadata(directory).map_or(0, |found| found.uid());
+        return Err(SocketError::DirectoryOwner { directory: directory.to_owned(), owner, ours: geteuid().as_raw() });
     }
+    Ok(())
 }
 
 // === impl SocketConfig ===

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -96,11 +96,6 @@ impl Job {
     /// Reads the text of [`JOB`].
     pub fn from_text(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
-    }
-
-    /// The program's name without its folder.
-    pub fn name(&self) -> String {
-        self.program.file_name().map(Path::new).unwrap_or(&self.program).display().to_string()
     }
 }
 

@@ -55,6 +55,8 @@ pub(crate) fn cgroups(which: Cgroups, user: u32) -> Result<()> {
     hierarchies(which)?;
     let tops = fs::read_dir(CGROUP)?.flatten().map(|entry| entry.path()).chain([CGROUP.into()]);
     for top in tops.filter(|top| top.join("cgroup.procs").exists()) {
+        // Its mode lets nobody write, which only root may overlook.
+        fs::set_permissions(&top, fs::Permissions::from_mode(0o755)).with_context(|| format!("cannot open {}", top.display()))?;
         for given in
             [top.clone(), top.join("cgroup.procs"), top.join("cgroup.subtree_control")].into_iter().filter(|path| path.exists())
         {

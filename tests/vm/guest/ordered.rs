@@ -1,5 +1,6 @@
 //! The guest is as it was ordered: kernel, NUMA nodes, cgroups, what eBPF needs, and who runs the program. Runs in the guest alone:
 //! `cargo xtask vm --package vm-guest --test ordered -- --include-ignored`.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should say where")]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,6 +9,8 @@ use std::path::Path;
 
 use rustix::thread::CapabilitySet;
 use vm_guest::{Cgroups, JOB, Job};
+
+const KPROBE_EVENTS: &str = "/sys/kernel/tracing/kprobe_events";
 
 fn job() -> Job {
     let text = fs::read_to_string(JOB).expect("a guest has its job");
@@ -91,18 +94,17 @@ fn the_kernel_describes_its_types() {
 fn a_kprobe_is_taken_from_root_unless_the_kernel_is_locked_down() {
     let job = job();
     if job.identity.uid != 0 || job.identity.capabilities.is_some() {
-        let refused = fs::read_to_string("/sys/kernel/tracing/kprobe_events").unwrap_err();
+        let refused = fs::read_to_string(KPROBE_EVENTS).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
         return;
     }
-    const EVENTS: &str = "/sys/kernel/tracing/kprobe_events";
-    let made = fs::write(EVENTS, "p:vm_guest vfs_rename");
+    let made = fs::write(KPROBE_EVENTS, "p:vm_guest vfs_rename");
     if job.machine.lockdown {
         assert_eq!(made.unwrap_err().kind(), ErrorKind::PermissionDenied);
         assert!(read("/sys/kernel/security/lockdown").contains("[confidentiality]"));
     } else {
         made.unwrap();
-        assert!(read(EVENTS).contains("vm_guest vfs_rename"));
+        assert!(read(KPROBE_EVENTS).contains("vm_guest vfs_rename"));
     }
 }
 

@@ -35,7 +35,9 @@ fn cargo(arch: Arch, words: &[&str]) -> Result<Vec<(String, PathBuf)>> {
     let mut command: Command = shell::cargo();
     let target = arch.target();
     command.args(words).args(["--locked", "--target", target, "--message-format", "json-render-diagnostics"]);
-    // No C compiler for the other architecture; no line tables, which only make the guest's memory full.
+    // A dependency of the benches has a line of C, which cargo builds for the tests too.
+    command.env(format!("CC_{}", target.replace('-', "_")), arch.c_compiler());
+    // The programs themselves need no C; no line tables, which only make the guest's memory full.
     command.env(format!("CARGO_TARGET_{}_LINKER", target.to_uppercase().replace('-', "_")), "rust-lld");
     command.env("CARGO_PROFILE_DEV_DEBUG", "0");
     let messages = shell::output(&mut command)?;

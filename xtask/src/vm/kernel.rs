@@ -123,6 +123,14 @@ impl Arch {
         }
     }
 
+    /// Any that makes code for it; no library is looked at.
+    pub(crate) const fn c_compiler(self) -> &'static str {
+        match self {
+            Self::X86_64 => "x86_64-linux-gnu-gcc",
+            Self::Aarch64 => "aarch64-linux-gnu-gcc",
+        }
+    }
+
     /// The kernel's name for the machine's first serial line.
     pub(crate) const fn console(self) -> &'static str {
         match self {

@@ -45,7 +45,7 @@ impl Machine<'_> {
         // It may be ended or not by now; either way nothing of it stays.
         drop(emulator.kill());
         emulator.wait().context("cannot wait for the emulator")?;
-        end.map_err(|error| with_console(error, &fs::read(&console).unwrap_or_default()))
+        end.map_err(|error| with_console(&error, &fs::read(&console).unwrap_or_default()))
     }
 
     /// As the job tells it to the guest.
@@ -144,7 +144,7 @@ fn lines(output: impl Read + Send + 'static) -> Receiver<String> {
 }
 
 /// Says what the kernel said last, and whether it panicked.
-fn with_console(error: anyhow::Error, console: &[u8]) -> anyhow::Error {
+fn with_console(error: &anyhow::Error, console: &[u8]) -> anyhow::Error {
     let console = String::from_utf8_lossy(console);
     let panic = console.lines().find_map(|line| Some(line.split_once("Kernel panic")?.1));
     let verdict = panic.map_or_else(|| format!("{error:#}"), |why| format!("{error:#}: the kernel panicked{why}"));
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_panic_is_told_before_the_console() {
-        let error = with_console(anyhow!("no result"), b"[1.0] fine\n[2.0] Kernel panic - not syncing: no init\n");
+        let error = with_console(&anyhow!("no result"), b"[1.0] fine\n[2.0] Kernel panic - not syncing: no init\n");
         let text = error.to_string();
         assert!(text.starts_with("no result: the kernel panicked - not syncing: no init\n"), "{text}");
         assert!(text.contains("[1.0] fine"), "{text}");

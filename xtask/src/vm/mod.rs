@@ -27,7 +27,7 @@ use machine::Machine;
 
 /// The overlay file system's module, in the guest.
 const OVERLAY: &str = "/overlay.ko";
-/// What `tests/lab/node` takes from LAB_BIN.
+/// What `tests/lab/node` takes from `LAB_BIN`.
 const NODE_PROGRAMS: [&str; 2] = ["kubelet", "deviceplugin"];
 
 /// A program of the project in a virtual machine, on each kernel asked for
@@ -47,7 +47,7 @@ pub(crate) struct Args {
     /// Boot with lockdown=confidentiality: the kernel refuses all tracing
     #[arg(long)]
     lockdown: bool,
-    /// A node for a real kubelet: containerd, `tests/lab`, and the programs of this folder, which the environment calls LAB_BIN
+    /// A node for a real kubelet: containerd, `tests/lab`, and the programs of this folder, which is `LAB_BIN` in the environment
     #[arg(long, value_name = "FOLDER")]
     kubelet: Option<PathBuf>,
     /// NUMA nodes, CPUs and memory being split evenly [default: 1, with --kubelet 2]
@@ -108,11 +108,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
 /// What a machine of this architecture takes.
 pub(crate) fn needs(arch: Arch) -> Vec<Means> {
-    let (qemu, target) = match arch {
-        Arch::X86_64 => (means::QEMU_X86_64, means::MUSL_X86_64),
-        Arch::Aarch64 => (means::QEMU_AARCH64, means::MUSL_AARCH64),
+    let (qemu, target, gcc) = match arch {
+        Arch::X86_64 => (means::QEMU_X86_64, means::MUSL_X86_64, means::GCC_X86_64),
+        Arch::Aarch64 => (means::QEMU_AARCH64, means::MUSL_AARCH64, means::GCC_AARCH64),
     };
-    vec![qemu, target, means::APT, means::DPKG, means::SETPRIV, means::XZ]
+    vec![qemu, target, gcc, means::APT, means::DPKG, means::SETPRIV, means::XZ]
 }
 
 /// What is to be run, and the files that it takes in the guest.

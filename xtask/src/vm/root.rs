@@ -37,11 +37,12 @@ const MERGED: [&str; 4] = ["bin", "sbin", "lib", "lib64"];
 /// What nobody reads in a guest.
 const LEFT_OUT: [&str; 4] = ["./usr/share/doc", "./usr/share/man", "./usr/share/locale", "./usr/share/info"];
 
-/// A folder with a static `bin/busybox` alone.
+/// A folder with a static `bin/busybox` alone, which is the shell too.
 pub(crate) fn small(arch: Arch) -> Result<PathBuf> {
     kept(&format!("busybox-{arch}"), |folder| {
         let suite = Suite::open(SUITE, arch.debian())?;
-        unpack(&suite.alone("busybox-static")?, folder, &["./bin/busybox"])
+        unpack(&suite.alone("busybox-static")?, folder, &["./bin/busybox"])?;
+        symlink("busybox", folder.join("bin/sh")).context("cannot link bin/sh")
     })
 }
 
