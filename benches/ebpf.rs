@@ -1,5 +1,7 @@
 //! What it costs to know of changes from programs in the kernel: a request's look at the epoch, and the programs' own time per event.
 
+#![expect(clippy::expect_used, reason = "a bench that cannot go on has failed")]
+
 use std::fs;
 use std::hint::black_box;
 use std::path::{Path, PathBuf};

@@ -156,8 +156,8 @@ mod tests {
     /// A source that sees what the test says, with a queue or without.
     struct Fake {
         sees: Mutex<Sees>,
-        needs: Needed,
         queue: Option<Arc<FakeQueue>>,
+        needs: Needed,
     }
 
     #[derive(Default)]
@@ -184,20 +184,20 @@ mod tests {
             *self.sees.lock().unwrap()
         }
 
-        fn needs(&self) -> Needed {
-            self.needs
-        }
-
         fn queue(&self) -> Option<Arc<dyn Queue>> {
             let queue: Arc<dyn Queue> = self.queue.clone()?;
             Some(queue)
+        }
+
+        fn needs(&self) -> Needed {
+            self.needs
         }
 
         fn mend(&self, _: &Epoch) {}
     }
 
     fn fake(sees: Sees, queue: bool) -> Arc<Fake> {
-        Arc::new(Fake { sees: Mutex::new(sees), needs: Needed::NOTHING, queue: queue.then(Arc::default) })
+        Arc::new(Fake { sees: Mutex::new(sees), queue: queue.then(Arc::default), needs: Needed::NOTHING })
     }
 
     fn sources(all: &[&Arc<Fake>]) -> Sources {
@@ -237,7 +237,7 @@ mod tests {
     fn rights_are_kept_for_what_no_better_source_sees() {
         let needs = |all: &[(Sees, Needed)]| {
             let all = all.iter().map(|(sees, needed)| -> Arc<dyn Source> {
-                Arc::new(Fake { sees: Mutex::new(*sees), needs: *needed, queue: None })
+                Arc::new(Fake { sees: Mutex::new(*sees), queue: None, needs: *needed })
             });
             Sources::new(all.collect()).needs()
         };

@@ -116,7 +116,7 @@ impl Bound {
     {
         let file = Arc::new(self.file);
         let threads =
-            Threads::start::<UnixStream, A>(self.socket, Some(Arc::clone(&file)), self.serving, answers, self.door, stop)?;
+            Threads::start::<UnixStream, A>(self.socket, Some(Arc::clone(&file)), self.serving, answers, self.door.as_ref(), stop)?;
         Ok(Serving { file: Some(file), threads })
     }
 }
@@ -174,20 +174,20 @@ impl Threads {
         file: Option<Arc<SocketFile>>,
         config: ServingConfig,
         answers: A,
-        door: Option<Door>,
+        door: Option<&Door>,
         stop: CancellationToken,
     ) -> Result<Self, StartError>
     where
         T: Transport,
         A: Answers + Clone + Send,
     {
-        let for_root = door.as_ref().map_or(0, |door| door.table.config().for_root());
+        let for_root = door.map_or(0, |door| door.table.config().for_root());
         let stats = Arc::new(Stats::new(worker::count(config.threads)));
         let (alive, living) = mpsc::channel(1);
         let mut workers = Vec::new();
         for (index, answers) in std::iter::repeat_n(answers, stats.workers.len()).enumerate() {
             let (sender, sockets) = mpsc::unbounded_channel();
-            let (stats, alive, door) = (Arc::clone(&stats), alive.clone(), door.clone());
+            let (stats, alive, door) = (Arc::clone(&stats), alive.clone(), door.cloned());
             let name = format!("serve-{index}");
             let shared = move || service::Shared::new(answers, config, door, stats, index);
             // A token of its own: looking at it takes a lock that no other worker wants.

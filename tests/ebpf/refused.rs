@@ -18,7 +18,7 @@ fn each_program_is_attached_or_tells_why_it_is_not() {
     for part in &parts {
         println!("{:40} {}", part.name, part.state);
         match &part.state {
-            State::Refused { why, .. } => assert!(why.contains("E") && why.contains(':'), "an errno with its call: {why}"),
+            State::Refused { why, .. } => assert!(why.contains('E') && why.contains(':'), "an errno with its call: {why}"),
             State::Absent { why } => assert!(!why.is_empty(), "{}", part.name),
             State::Attached => {}
             State::Lost { .. } => panic!("nothing has been lost yet: {part:?}"),

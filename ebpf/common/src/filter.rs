@@ -159,7 +159,7 @@ impl Filters {
     }
 }
 
-const _: () = assert!(core::mem::offset_of!(Filters, banks) == 8 * Filters::bank(0) && size_of::<Filter>() % 8 == 0);
+const _: () = assert!(core::mem::offset_of!(Filters, banks) == 8 * Filters::bank(0) && size_of::<Filter>().is_multiple_of(8));
 
 #[cfg(test)]
 mod tests {

@@ -10,6 +10,7 @@ use crate::change::State;
 
 /// The rights of this process that matter here.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a right that one has or not")]
 pub(super) struct Rights {
     /// `CAP_BPF`
     pub(super) bpf: bool,

@@ -4,7 +4,7 @@
 //! (5.10, 6.1) it brings an open file whose path is looked up, and cpusets alone are seen. Needs `CAP_SYS_ADMIN`.
 //!
 //! The right is needed to make a mark, not to keep it: marks are made before rights are dropped, and one on a file system that is
-//! mounted later can be had only by a restart.
+//! mounted later can be had only where the right was kept, or by a restart.
 //!
 //! A mark sees every cgroup of the machine. What is not below a kubepods root is told apart by one look into a table and dropped.
 

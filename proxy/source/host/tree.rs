@@ -445,7 +445,7 @@ impl Pod {
         };
         view::Pod {
             name: self.name.clone(),
-            uid: self.uid.clone(),
+            uid: self.uid,
             cgroup: cgroup.to_owned(),
             guaranteed: self.guaranteed,
             containers,
