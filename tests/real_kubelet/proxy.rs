@@ -49,8 +49,8 @@ impl Proxy {
             .arg(node.scratch("admin").join("admin.sock"))
             .args(["--admin-address", "127.0.0.1:0"])
             .arg("--state-dir")
-            // Not where clients look, and closed to others.
-            .arg(node.scratch("state").join("kept"))
+            // Not where clients look, and made by the proxy, for itself alone.
+            .arg(node.scratch("kept").join("state"))
             .args(flags)
             .stdin(Stdio::null())
             .spawn()
