@@ -20,6 +20,9 @@ mod huffman;
 mod order;
 mod table;
 
+#[cfg(feature = "fuzzing")]
+pub use self::huffman::code as huffman_code;
+
 #[cfg(test)]
 mod tests;
 
