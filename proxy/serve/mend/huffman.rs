@@ -52,7 +52,7 @@ struct Code {
 static CODE: Code = Code::new();
 
 /// The code of `byte` and its length in bits.
-pub const fn code(byte: u8) -> (u32, u8) {
+pub(super) const fn code(byte: u8) -> (u32, u8) {
     (CODE_OF[byte as usize], LENGTHS[byte as usize])
 }
 

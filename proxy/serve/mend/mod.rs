@@ -20,9 +20,6 @@ mod huffman;
 mod order;
 mod table;
 
-#[cfg(feature = "fuzzing")]
-pub use self::huffman::code as huffman_code;
-
 #[cfg(test)]
 mod tests;
 
@@ -38,6 +35,12 @@ pub struct Mend<T> {
 /// The client's bytes are not HTTP/2, or not HPACK: `h2` will say so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Malformed;
+
+/// A byte's Huffman code in HPACK and its length in bits. For [`crate::fuzzing`].
+#[cfg(feature = "fuzzing")]
+pub fn huffman_code(byte: u8) -> (u32, u8) {
+    huffman::code(byte)
+}
 
 // === impl Mend ===
 
