@@ -23,7 +23,7 @@ const BURST: f64 = 4.0;
 /// Cgroups made and removed again, a second.
 const MADE: u32 = 2_000;
 /// What an honest List may take longer in a storm than the budget's interval and two Lists of the kubelet's.
-const OURS: Duration = Duration::from_millis(2);
+pub(crate) const OURS: Duration = Duration::from_millis(2);
 /// Of a core, with the programs in the kernel: what other people's cgroups may cost.
 const SHARE: f64 = 0.01;
 /// Memory that a storm may leave behind: allocators keep some.
@@ -34,11 +34,11 @@ fn length() -> Duration {
 }
 
 /// A proxy with all sources before an upstream that tells the kernel's state.
-struct Weather {
-    proxy: Proxy,
+pub(crate) struct Weather {
+    pub(crate) proxy: Proxy,
     upstream: Upstream,
-    state: State,
-    place: Place,
+    pub(crate) state: State,
+    pub(crate) place: Place,
 }
 
 /// What was seen of a span of time.
@@ -52,7 +52,7 @@ struct Span {
 }
 
 impl Weather {
-    async fn begin(name: &str, flags: &[&str]) -> Self {
+    pub(crate) async fn begin(name: &str, flags: &[&str]) -> Self {
         let place = Place::new();
         let state = State::new(name, &place.path("kubelet"));
         let upstream = Upstream::start(&place.kubelet(), state.seen());
@@ -103,7 +103,7 @@ impl Weather {
     }
 
     /// What one List of the kubelet's own takes, in the middle of several.
-    async fn upstream_list(&self) -> Duration {
+    pub(crate) async fn upstream_list(&self) -> Duration {
         let mut client = Client::connect(&self.place.kubelet()).await.unwrap();
         let mut took = Vec::new();
         for _ in 0..21 {
