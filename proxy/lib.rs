@@ -8,6 +8,8 @@ mod backoff;
 #[cfg(any(feature = "server", feature = "cli"))]
 mod causes;
 pub mod client;
+#[cfg(any(feature = "server", feature = "cli"))]
+pub mod cpuset;
 pub mod grpc;
 pub mod proto;
 

@@ -36,6 +36,20 @@ impl Drop for Cgroup {
     }
 }
 
+/// The part of the cgroups below `root` alone, as if it were all: the unified one itself, or v1's hierarchies by links in `folder`.
+pub(crate) fn view(root: &str, folder: &Path) -> PathBuf {
+    if Path::new(ROOT).join("cgroup.controllers").exists() {
+        return Path::new(ROOT).join(root);
+    }
+    for controller in ["cpuset", "cpu", "memory"] {
+        let link = folder.join(controller);
+        if !link.exists() {
+            std::os::unix::fs::symlink(Path::new(ROOT).join(controller).join(root), link).unwrap();
+        }
+    }
+    folder.to_owned()
+}
+
 /// The pod's cgroup below `root`, the node's own, if it is there.
 pub(crate) fn of_pod(root: &str, uid: &str) -> Option<PathBuf> {
     let kubepods = hierarchy().join(root).join("kubepods");

@@ -12,6 +12,7 @@ mod clients;
 mod cluster;
 mod cni_add;
 mod fidelity;
+mod host;
 mod identity;
 mod new_pods;
 mod node;

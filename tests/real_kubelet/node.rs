@@ -36,6 +36,8 @@ pub(crate) enum Kind {
     Shared,
     /// One device.
     Device,
+    /// One CPU of its own, and one device.
+    Exclusive,
 }
 
 // === impl Kind ===
@@ -44,7 +46,7 @@ impl Kind {
     const fn containers(self) -> usize {
         match self {
             Self::Shared => 2,
-            Self::Device => 1,
+            Self::Device | Self::Exclusive => 1,
         }
     }
 }
@@ -104,10 +106,24 @@ impl Node {
 
     /// A program of the lab's, to run on the node: its namespaces, but our user and environment. It ends with the node at the latest.
     pub(crate) fn inside(&self, program: &str) -> Command {
-        let pid = fs::read_to_string(self.folder.path().join("inside.pid")).unwrap();
         let mut command = Command::new("nsenter");
-        command.args(["--target", pid.trim(), "--all"]).arg(bin().join(program)).stdin(Stdio::null());
+        command.args(["--target", &self.inside_pid(), "--all"]).arg(bin().join(program)).stdin(Stdio::null());
         command
+    }
+
+    /// What stands for `/sys/fs/cgroup` where only this node's pods are to be seen.
+    pub(crate) fn cgroup_root(&self) -> PathBuf {
+        cgroup::view(&self.cgroup, &self.scratch("cgroup"))
+    }
+
+    /// The pid of the process that holds the node's namespaces.
+    pub(crate) fn inside_pid(&self) -> String {
+        fs::read_to_string(self.folder.path().join("inside.pid")).unwrap().trim().to_owned()
+    }
+
+    /// The kubelet's configuration file.
+    pub(crate) fn kubelet_config(&self) -> PathBuf {
+        self.folder.path().join("kubelet.yaml")
     }
 
     /// A folder of the test's own, gone with the node.
@@ -122,6 +138,7 @@ impl Node {
         let kind = match kind {
             Kind::Shared => "shared",
             Kind::Device => "device",
+            Kind::Exclusive => "exclusive",
         };
         self.pod(&["add", name, kind]);
     }

@@ -1,4 +1,5 @@
 //! A small kernel's description, and what becomes of it.
+#![expect(clippy::cast_possible_truncation, reason = "all of it is small")]
 
 use proptest::prelude::*;
 
