@@ -63,9 +63,9 @@ fn captured(epoch: Arc<Epoch>) -> Handle {
     let config = Config {
         upstream_rate: 20.0,
         upstream_burst: 4,
-        max_stale: Duration::from_secs(300),
+        max_stale: Duration::from_mins(5),
         restart_settle: Duration::from_secs(30),
-        interval: Duration::from_secs(3_600),
+        interval: Duration::from_hours(1),
         kubepods: Kubepods { cgroup_root: std::env::temp_dir(), pod_logs: std::env::temp_dir() },
     };
     let (handle, rest) = channel(config, epoch);

@@ -2,7 +2,9 @@
 //!
 //! `EVENTS` for another number of changes; figures are printed beside what is wanted, not judged.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::harness::client::{Client, LIST};
 use crate::storm::{OURS, Weather};

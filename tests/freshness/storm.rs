@@ -65,7 +65,7 @@ impl Weather {
         proxy.ready().await;
         // The captures that settle the start.
         tokio::time::sleep(Duration::from_secs(5)).await;
-        Self { place, state, upstream, proxy }
+        Self { proxy, upstream, state, place }
     }
 
     /// An honest client at 10 a second while `storm` rages on a thread of its own.
