@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::harness::client::{Client, LIST};
 use crate::storm::{OURS, Weather};
 
-/// Half as often as the budget allows calls, and rarer than what settles a burst.
+/// Half as often as the budget allows calls: the others are for the captures that settle a burst.
 const PACE: Duration = Duration::from_millis(100);
 
 #[tokio::test(flavor = "multi_thread")]
