@@ -136,7 +136,7 @@ fn in_vm() -> Result<()> {
 }
 
 fn real_kubelet() -> Result<()> {
-    let bin = lab::build(lab::VERSION, &[])?;
+    let bin = lab::build(lab::VERSION, &["kube", "dradriver"])?;
     let clients = build_clients(&["grpc-go", "multus", "kubernetes", "storm", "python", "node"])?;
     let mut command = shell::cargo();
     // One node after the other: each test has one of its own, and a machine has CPUs for one.
