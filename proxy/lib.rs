@@ -24,6 +24,8 @@ pub mod app;
 #[cfg(feature = "server")]
 pub mod change;
 #[cfg(feature = "server")]
+pub mod drift;
+#[cfg(feature = "server")]
 pub mod keep;
 #[cfg(feature = "server")]
 pub mod kubepods;
