@@ -9,6 +9,8 @@ mod call;
 mod canonical;
 mod cgroup;
 mod clients;
+mod drift;
+mod failover;
 mod fidelity;
 mod host;
 mod identity;
