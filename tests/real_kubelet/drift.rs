@@ -89,7 +89,7 @@ async fn each_drift_planted_by_hand_is_found_and_named_and_nothing_else_is() {
     wait("the running proxy says that it is over", || findings(&node).is_empty().then_some(())).await;
 
     let shared = with_cpus(&node, "0");
-    let shared = shared.iter().find(|cgroup| cgroup.components().any(|part| part.as_os_str() == "besteffort")).unwrap();
+    let shared = shared.iter().find(|cgroup| cgroup.components().any(|part| part.as_os_str() == "burstable")).unwrap();
     fs::write(shared.join("cpuset.cpus"), "0-1").unwrap();
     let (code, found) = check(&node, &kubelet, &quick);
     assert!(code == Some(1) && found.len() == 1 && found[0].starts_with("exclusive_overlap shared-node1/"), "{found:?}");
