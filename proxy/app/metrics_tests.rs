@@ -157,6 +157,8 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
     podresources_proxy_snapshot_epoch
     podresources_proxy_snapshot_list_bytes
     podresources_proxy_snapshot_pods
+    podresources_proxy_source
+    podresources_proxy_source_switches_total
     podresources_proxy_source_up
     podresources_proxy_upstream_calls_total
     podresources_proxy_upstream_connections_total
