@@ -139,6 +139,19 @@ fn two_structs_of_one_name_that_differ_are_refused() {
 }
 
 #[test]
+fn anonymous_structs_that_hold_each_other_many_times_over_end_in_an_error() {
+    let mut btf = Writer::default();
+    // Eight of the next in each: all of them together are more than anybody can visit.
+    for next in 2..18 {
+        btf.aggregate(kind::STRUCT, if next == 2 { "node" } else { "" }, 64, false, &[("", next, 0); 8]);
+    }
+    btf.aggregate(kind::STRUCT, "", 64, false, &[("other", 1, 0)]);
+    let bytes = btf.finish();
+    let found = Btf::parse(&bytes).unwrap().field("node", "level", Shape::Integer(4));
+    assert!(matches!(found, Err(BtfError::Dangling(_))), "{found:?}");
+}
+
+#[test]
 fn types_in_circles_end_in_an_error() {
     let mut btf = Writer::default();
     btf.add("a", kind::TYPEDEF, 0, false, 2, &[]);
