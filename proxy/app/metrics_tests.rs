@@ -42,6 +42,7 @@ fn handle() -> (Handle, refresh::Channel) {
         upstream_rate: 20.0,
         upstream_burst: 4,
         max_stale: Duration::from_mins(5),
+        failover: false,
         restart_settle: Duration::from_mins(1),
         interval: Duration::from_secs(10),
         kubepods: Kubepods { cgroup_root: nowhere.clone(), pod_logs: nowhere },

@@ -1,6 +1,7 @@
 //! Puts the parts together: binds early, serves later, drains on a signal.
 
 mod clients;
+mod drift;
 mod host;
 mod metrics;
 mod refreshing;
@@ -47,6 +48,10 @@ pub struct Config {
     pub kubelet: Layout,
     /// Which source is asked.
     pub source: Source,
+    /// The host stands in for a kubelet that does not answer.
+    pub failover: Option<source::failover::Config>,
+    /// How often the kubelet's view is compared with the host's; `None`: never.
+    pub drift_check: Option<Duration>,
     /// Where the host source reads.
     pub host: source::host::Config,
     /// What is to tell of changes.
@@ -168,9 +173,15 @@ impl App {
         let published = readiness.latch("socket in place");
         let heartbeats = admin::Heartbeats::new(tokio::time::Instant::now());
         let keep_report = self.keep.report.clone();
+        let (board, drift) = (source::failover::Board::default(), drift::Drift::default());
         let mut refreshing = refreshing::start(
             &self.config,
             self.host.clone(),
+            board.clone(),
+            self.config.drift_check.map(|every| {
+                let (handle, host, kubepods) = (self.handle.clone(), self.host.clone(), self.config.refresh.kubepods.clone());
+                (drift.clone(), drift::Check { handle, host, kubepods, every })
+            }),
             self.channel,
             &self.sources,
             self.keep,
@@ -199,6 +210,8 @@ impl App {
             config: Arc::new(self.config.clone()),
             handle: self.handle.clone(),
             host: self.host,
+            board,
+            drift,
             sources: self.sources,
             clients,
             readiness: readiness.clone(),
