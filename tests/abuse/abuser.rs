@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use rustix::process::{Resource, getrlimit, setrlimit};
+use rustix::process::{Resource, getrlimit, nice, setrlimit};
 
 use crate::attacks::Attack;
 
@@ -34,6 +34,8 @@ pub(crate) fn main(mut arguments: impl Iterator<Item = String>) {
     for cgroup in arguments {
         std::fs::write(Path::new(&cgroup).join("cgroup.procs"), "0").unwrap_or_else(|error| panic!("{cgroup}: {error}"));
     }
+    // The honest, and the proxy, come first where CPUs are few.
+    nice(19).unwrap();
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     setrlimit(Resource::Nofile, limit).unwrap();

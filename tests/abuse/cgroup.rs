@@ -42,21 +42,19 @@ impl Quota {
     /// Microseconds of CPU in each 100 ms.
     const PERIOD: u32 = 100_000;
 
-    /// Where the machine has it: the cpu hierarchy of v1.
-    pub(crate) fn new(part: f64) -> Self {
+    /// `None` where the machine has no cpu hierarchy of cgroup v1: a process of v2 is in one cgroup alone, and that is its pod's.
+    pub(crate) fn new(part: f64) -> Option<Self> {
         let top = Path::new("/sys/fs/cgroup/cpu");
-        assert!(
-            top.join("cpu.cfs_quota_us").exists() || top.join("cgroup.procs").exists(),
-            "no cpu hierarchy of cgroup v1 at {}",
-            top.display()
-        );
+        if !top.join("cgroup.procs").exists() {
+            return None;
+        }
         let path = top.join(format!("podresources-proxy-abuse-{}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
         #[expect(clippy::cast_possible_truncation, reason = "a part of a second in microseconds")]
         let quota = (part * f64::from(Self::PERIOD)) as i64;
         fs::write(path.join("cpu.cfs_period_us"), Self::PERIOD.to_string()).unwrap();
         fs::write(path.join("cpu.cfs_quota_us"), quota.to_string()).unwrap();
-        Self(path)
+        Some(Self(path))
     }
 
     pub(crate) fn path(&self) -> PathBuf {
