@@ -25,6 +25,7 @@ mod config;
 mod connection;
 mod door;
 pub mod gather;
+mod lobby;
 pub mod mend;
 mod metadata;
 mod method;
