@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::lobby::{Caller, Lobby, Waiting};
+use super::lobby::{Caller, Waiting};
 use super::socket::SocketFile;
 use super::stats::Stats;
 use super::transport::Transport;
@@ -59,7 +59,6 @@ pub(super) struct Accepted {
 struct Queue {
     file: Option<Arc<SocketFile>>,
     workers: Vec<mpsc::UnboundedSender<Accepted>>,
-    lobby: Arc<Lobby>,
     stats: Arc<Stats>,
     limit: usize,
     for_root: usize,
@@ -86,7 +85,6 @@ pub(super) fn start<T: Transport>(acceptor: Acceptor, stop: CancellationToken, a
         let queue = Queue {
             file,
             workers,
-            lobby: Arc::default(),
             stats,
             limit,
             for_root,
@@ -175,10 +173,11 @@ impl Queue {
     }
 
     fn hand_over(&mut self, socket: OwnedFd) {
-        let Self { workers, lobby, stats, limit, for_root, .. } = self;
+        let Self { workers, stats, limit, for_root, .. } = self;
         let caller = Caller::of(&socket);
         let loads = stats.workers.iter().map(|worker| worker.open.load(Relaxed));
-        let open: u64 = loads.clone().sum();
+        // Those that wait to be looked at are on top: most of them may not stay.
+        let open = loads.clone().sum::<u64>().saturating_sub(stats.accept.lobby.waiting() as u64);
         let full = open >= *limit as u64 || (open >= limit.saturating_sub(*for_root).max(1) as u64 && !caller.is_root());
         if full {
             stats.accept.over_limit.fetch_add(1, Relaxed);
@@ -187,7 +186,7 @@ impl Queue {
             }
             return;
         }
-        let Some(waiting) = lobby.enter(caller) else {
+        let Some(waiting) = stats.accept.lobby.enter(caller) else {
             stats.accept.over_limit.fetch_add(1, Relaxed);
             if self.crowded.now() {
                 warn!(?caller, "connection closed: its process dials faster than it can be looked at");

@@ -44,8 +44,7 @@ impl Door {
         });
         let (socket, peer) = looked.await.ok()?;
         let peer = peer?;
-        let open = usize::try_from(stats.connections_open()).unwrap_or(usize::MAX);
-        match self.table.join(peer, open, Instant::now()) {
+        match self.table.join(peer, stats.connections_known(), Instant::now()) {
             Ok(admitted) => Some((socket, admitted)),
             Err(reason) => {
                 debug!(reason = reason.name(), "connection closed: its client is over a limit");

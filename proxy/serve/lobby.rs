@@ -5,6 +5,7 @@
 //! can be bounded before anybody looks. A map behind a lock, taken twice for a connection and never for a call.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,12 +15,15 @@ use nix::sys::socket::{getsockopt, sockopt};
 const OF_PROCESS: usize = 32;
 /// The same for a user whose processes we cannot see: other pid namespaces, without hostPID.
 const OF_USER: usize = 256;
-/// As soon as so many wait, nobody gets a second one.
-const CROWDED: usize = 512;
+/// As soon as so many wait, nobody gets a second one: an eighth of all connections that may be open, within these.
+const CROWDED: RangeInclusive<usize> = 16..=512;
 
 /// Those that wait.
-#[derive(Debug, Default)]
-pub(super) struct Lobby(Mutex<Crowd>);
+#[derive(Debug)]
+pub(super) struct Lobby {
+    crowd: Mutex<Crowd>,
+    crowded: usize,
+}
 
 #[derive(Debug, Default)]
 struct Crowd {
@@ -72,11 +76,21 @@ impl Caller {
 // === impl Lobby ===
 
 impl Lobby {
+    /// `connections`: how many may be open at a time.
+    pub(super) fn new(connections: usize) -> Arc<Self> {
+        Arc::new(Self { crowd: Mutex::default(), crowded: crowded(connections) })
+    }
+
+    /// How many wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.crowd().all
+    }
+
     /// A place for one more connection; `None`: it has to be closed.
     pub(super) fn enter(self: &Arc<Self>, caller: Caller) -> Option<Waiting> {
         let mut crowd = self.crowd();
         let before = crowd.waiting.get(&caller).copied().unwrap_or(0);
-        let most = if crowd.all < CROWDED || caller == Caller::Unknown { caller.most() } else { 1 };
+        let most = if crowd.all < self.crowded || caller == Caller::Unknown { caller.most() } else { 1 };
         if before >= most {
             return None;
         }
@@ -87,8 +101,13 @@ impl Lobby {
 
     /// What is behind the lock is whole between any two lines.
     fn crowd(&self) -> MutexGuard<'_, Crowd> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.crowd.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// How many that wait are a crowd.
+pub(super) fn crowded(connections: usize) -> usize {
+    (connections / 8).clamp(*CROWDED.start(), *CROWDED.end())
 }
 
 // === impl Waiting ===
@@ -116,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_process_that_dials_without_end_is_bounded_and_another_comes_in() {
-        let lobby = Arc::new(Lobby::default());
+        let lobby = Lobby::new(4096);
         let held: Vec<_> = std::iter::from_fn(|| lobby.enter(process(1))).take(1_000).collect();
         assert_eq!(held.len(), OF_PROCESS);
         assert!(lobby.enter(process(2)).is_some());
@@ -126,18 +145,18 @@ mod tests {
 
     #[test]
     fn in_a_crowd_everybody_gets_in_once() {
-        let lobby = Arc::new(Lobby::default());
+        let (lobby, crowded) = (Lobby::new(4096), crowded(4096));
         let mut held: Vec<_> =
             (0..64).flat_map(|pid| std::iter::repeat_n(pid, OF_PROCESS)).filter_map(|pid| lobby.enter(process(pid))).collect();
-        assert_eq!(held.len(), CROWDED + 64 - CROWDED / OF_PROCESS, "those who came first, then one of each other");
+        assert_eq!(held.len(), crowded + 64 - crowded / OF_PROCESS, "those who came first, then one of each other");
         held.extend(lobby.enter(process(1_000)));
-        assert_eq!(held.len(), CROWDED + 64 - CROWDED / OF_PROCESS + 1);
+        assert_eq!(held.len(), crowded + 64 - crowded / OF_PROCESS + 1);
         assert!(lobby.enter(process(1_000)).is_none());
     }
 
     #[test]
     fn nothing_is_kept_of_those_who_have_gone() {
-        let lobby = Arc::new(Lobby::default());
+        let lobby = Lobby::new(4096);
         drop((0..100).map(|pid| lobby.enter(process(pid))).collect::<Vec<_>>());
         let crowd = lobby.crowd();
         assert_eq!((crowd.all, crowd.waiting.len()), (0, 0));
