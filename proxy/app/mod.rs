@@ -128,8 +128,8 @@ pub struct App {
 impl Config {
     /// Takes sockets and addresses, so that whatever is wrong with them ends the program at once, and then drops all rights that
     /// nothing needs any more. No other thread may have been started.
-    pub fn build(self) -> Result<App, Error> {
-        raise_descriptor_limit();
+    pub fn build(mut self) -> Result<App, Error> {
+        self.fit_to_descriptors(raise_descriptor_limit());
         let admin = self.admin.bind()?;
         let socket = serve::Server::bind(self.serve.clone())?;
         let keep = self.keep.open()?;
@@ -309,15 +309,33 @@ fn rights_told(rights: &Rights) {
 }
 
 /// Each connection takes a descriptor, and the usual soft limit of 1,024 is there for `select(2)`, which nothing here uses.
-fn raise_descriptor_limit() {
+/// Returns what the limit is then.
+fn raise_descriptor_limit() -> Option<u64> {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
         tracing::warn!(%error, "cannot raise the limit on file descriptors; fewer clients can connect");
     }
+    getrlimit(Resource::Nofile).current
 }
 
 impl Config {
+    /// Clients must not be able to use up the descriptors with which the kubelet is asked, and with which it is told who they are.
+    fn fit_to_descriptors(&mut self, descriptors: Option<u64>) {
+        let Some(descriptors) = descriptors else { return };
+        let (wanted, possible) = (self.serve.serving.limits.connections, serve::Limits::connections_within(descriptors));
+        if possible < wanted {
+            tracing::warn!(
+                descriptors,
+                wanted,
+                possible,
+                "fewer connections than --max-connections: raise the limit on file descriptors (LimitNOFILE=, ulimit -n)"
+            );
+            self.serve.serving.limits.connections = possible;
+            self.admission.max_connections = possible;
+        }
+    }
+
     /// Says once what matters.
     fn announce(&self, admin: Option<SocketAddr>) {
         let admin = admin.map_or_else(|| "off".to_owned(), |address| address.to_string());
