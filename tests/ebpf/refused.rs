@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use podresources_proxy::change::ebpf::KernelFiles;
 use podresources_proxy::change::{PartReport, Sees, Source as _, State};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
-use crate::node::{MKDIR, Node, not_here};
+use crate::node::{MKDIR, Node, not_here, not_run};
 
 /// What must be attached on this kernel, by the beginnings of the parts' names, or `nothing`; set by whoever knows the kernel. What has a
 /// better way beside it, as kprobes have, is looked for where that is passed over.
@@ -119,4 +120,37 @@ fn btf_that_is_cut_off_or_something_else_loads_nothing() {
 
 fn files(btf: PathBuf) -> KernelFiles {
     KernelFiles { btf, ..KernelFiles::default() }
+}
+
+/// As the proxy is after its start: these two are all that it has kept.
+#[test]
+fn what_is_detached_is_put_back_with_nothing_but_the_two_capabilities() {
+    let Some(node) = Node::where_attached(&MKDIR) else { return };
+    let two = CapabilitySet::BPF | CapabilitySet::PERFMON;
+    let before = rustix::thread::capabilities(None).unwrap();
+    if !before.permitted.contains(two) {
+        return not_run("CAP_BPF and CAP_PERFMON are not held; run it as root");
+    }
+    let parts = ["tp_btf/", "fexit/", "kprobe/"];
+    let of_these = |node: &Node| {
+        let parts = node.ebpf.parts().into_iter().filter(|part| parts.iter().any(|begin| part.name.starts_with(begin)));
+        parts.filter(|part| part.state == State::Attached).collect::<Vec<PartReport>>()
+    };
+    let attached = of_these(&node);
+    // They are this thread's alone, and it ends with the test.
+    std::thread::scope(|scope| {
+        let dropped = scope.spawn(|| {
+            let kept = CapabilitySets { effective: two, permitted: two, inheritable: CapabilitySet::empty() };
+            set_capabilities(None, kept).unwrap();
+            for part in &attached {
+                assert!(node.ebpf.detach(&part.name), "{}", part.name);
+            }
+            assert_eq!(node.exact_bumps(|| node.ebpf.mend(&node.epoch)), 1);
+        });
+        dropped.join().unwrap();
+    });
+    assert_eq!(of_these(&node).len(), attached.len(), "{:?}", node.ebpf.parts());
+    assert!(of_these(&node).iter().all(|part| part.losses == 1));
+    let pod = node.cgroup(0, "kubepods/pod");
+    assert_eq!(node.exact_bumps(|| fs::create_dir(&pod).unwrap()), 1);
 }
