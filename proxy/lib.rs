@@ -23,6 +23,9 @@ pub mod answer;
 pub mod app;
 #[cfg(feature = "server")]
 pub mod change;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 #[cfg(feature = "server")]
 pub mod keep;
 #[cfg(feature = "server")]
