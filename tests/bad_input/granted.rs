@@ -81,7 +81,10 @@ async fn with_whatever_rights_it_serves_attaches_what_they_allow_and_tells_what_
     if setpriv_gives_capabilities() {
         look("somebody with the two", &place, two, granted).await;
     } else {
-        assert!(std::env::var_os("CI").is_none() || std::path::Path::new("/bin/busybox").exists(), "setpriv (util-linux) is missing");
+        assert!(
+            std::env::var_os("CI").is_none() || std::path::Path::new("/bin/busybox").exists(),
+            "setpriv (util-linux) is missing"
+        );
         eprintln!("not tested without setpriv (util-linux): an ordinary user with CAP_BPF and CAP_PERFMON");
     }
     drop(kubelet);
