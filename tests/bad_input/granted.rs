@@ -47,7 +47,7 @@ async fn look(who: &str, place: &Place, command: Command, granted: bool) {
         assert!(ebpf.parts.iter().all(|part| part.state != "attached" || part.name.starts_with("ring/")), "{who}: {ebpf:?}");
     }
     // They need nothing.
-    assert_eq!(source("kubelet-dirs").state, "attached", "{who}: {:?}", source("kubelet-dirs"));
+    assert_eq!(source("kubelet-dirs").state, "active", "{who}: {:?}", source("kubelet-dirs"));
     proxy.stop().await;
 }
 
