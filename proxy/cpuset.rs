@@ -132,7 +132,7 @@ impl CpuSet {
     }
 
     /// Adds all of it to `once`, and to `twice` what was there already.
-    pub(crate) fn count_in(&self, once: &mut Self, twice: &mut Self) {
+    pub fn count_in(&self, once: &mut Self, twice: &mut Self) {
         if once.words.len() < self.words.len() {
             once.words.resize(self.words.len(), 0);
         }

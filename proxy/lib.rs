@@ -25,6 +25,9 @@ pub mod app;
 pub mod change;
 #[cfg(feature = "server")]
 pub mod drift;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 #[cfg(feature = "server")]
 pub mod keep;
 #[cfg(feature = "server")]

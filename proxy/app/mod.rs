@@ -206,17 +206,19 @@ impl App {
         };
         let mut serving = socket.serve(self.handle.clone(), stop.clone())?;
         let clients = clients::Clientele { serving: serving.stats(), table: table.clone(), rules: rules.clone(), resolver };
-        let reporter = report::Reporter::new(
-            &self.config,
-            self.handle.clone(),
-            self.host,
-            (board, drift),
-            self.sources,
+        let reporter = report::Reporter {
+            config: Arc::new(self.config.clone()),
+            handle: self.handle.clone(),
+            host: self.host,
+            board,
+            drift,
+            sources: self.sources,
             clients,
-            readiness.clone(),
-            keep_report,
-            self.rights,
-        );
+            readiness: readiness.clone(),
+            keep: keep_report,
+            rights: self.rights,
+            started: tokio::time::Instant::now(),
+        };
         let address = self.admin.local_addr();
         let admin = self
             .admin

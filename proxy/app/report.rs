@@ -21,48 +21,22 @@ use crate::{answer, config};
 /// Has a view of everything, and changes nothing.
 #[derive(Clone, Debug)]
 pub(super) struct Reporter {
-    config: Arc<Config>,
-    handle: Handle,
-    host: Host,
-    board: Board,
-    drift: Drift,
-    sources: Sources,
-    clients: Clientele,
-    readiness: Readiness,
-    keep: Arc<keep::Report>,
-    rights: rights::Rights,
-    started: Instant,
+    pub(super) config: Arc<Config>,
+    pub(super) handle: Handle,
+    pub(super) host: Host,
+    pub(super) board: Board,
+    pub(super) drift: Drift,
+    pub(super) sources: Sources,
+    pub(super) clients: Clientele,
+    pub(super) readiness: Readiness,
+    pub(super) keep: Arc<keep::Report>,
+    pub(super) rights: rights::Rights,
+    pub(super) started: Instant,
 }
 
 // === impl Reporter ===
 
 impl Reporter {
-    pub(super) fn new(
-        config: &Config,
-        handle: Handle,
-        host: Host,
-        (board, drift): (Board, Drift),
-        sources: Sources,
-        clients: Clientele,
-        readiness: Readiness,
-        keep: Arc<keep::Report>,
-        rights: rights::Rights,
-    ) -> Self {
-        Self {
-            config: Arc::new(config.clone()),
-            handle,
-            host,
-            board,
-            drift,
-            sources,
-            clients,
-            readiness,
-            keep,
-            rights,
-            started: Instant::now(),
-        }
-    }
-
     pub(super) fn parts(self, heartbeats: Heartbeats, log_level: LogLevel) -> Parts {
         let mut metrics = Metrics::new();
         metrics.register(Box::new(metrics::Serving(self.clients.serving.clone())));

@@ -14,7 +14,7 @@ use super::setting::{self, ALL, Default, Kind};
 use super::*;
 
 fn place() -> Place {
-    Place { runtime_dir: PathBuf::from("/run/user/7"), state_dir: Some(PathBuf::from("/home/u/state")), is_served: |_| false }
+    Place { runtime_dir: PathBuf::from("/run/user/7"), state_dir: Some(PathBuf::from("/var/u/state")), is_served: |_| false }
 }
 
 fn file(text: &str) -> Result<File, ConfigErrors> {
@@ -180,7 +180,7 @@ fn a_state_directory_that_clients_mount_is_refused() {
 #[test]
 fn where_the_snapshot_is_kept_depends_on_the_user_and_can_be_turned_off() {
     let dir = |args: &[&str]| check(args, &[], "").unwrap().config.upstream.state_dir;
-    assert_eq!(dir(&[]).as_deref(), Some(Path::new("/home/u/state")));
+    assert_eq!(dir(&[]).as_deref(), Some(Path::new("/var/u/state")));
     assert_eq!(dir(&["--state-dir", "/s"]).as_deref(), Some(Path::new("/s")));
     assert_eq!(dir(&["--state-dir", "off"]), None);
     assert_eq!(dir(&["--demo"]), None);
@@ -258,7 +258,7 @@ fn what_is_shown_is_a_file_that_gives_the_same_configuration_again() {
     max_stale = "5m"                                                 # default
     restart_settle = "60s"                                           # default
     refresh_interval = "10s"                                         # default
-    state_dir = "/home/u/state"                                      # default
+    state_dir = "/var/u/state"                                      # default
     change_sources = "ebpf,fanotify,kubepods,kubelet-dirs,pods-api,timer" # default
     pod_logs_dir = "/var/log/pods"                                   # default
     cgroup_root = "/sys/fs/cgroup"                                   # default

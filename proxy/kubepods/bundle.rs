@@ -146,7 +146,7 @@ mod tests {
             )
         };
         let uid = PodUid::parse(UID);
-        let main = Identity { sandbox: false, container: Some("main".into()), pod: Some(web()), uid: uid.clone() };
+        let main = Identity { sandbox: false, container: Some("main".into()), pod: Some(web()), uid };
         assert_eq!(read(&json("container")), Ok(main));
         assert_eq!(read(&json("sandbox")), Ok(Identity { sandbox: true, container: None, pod: Some(web()), uid }));
     }

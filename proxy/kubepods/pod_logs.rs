@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn a_log_directory_names_namespace_pod_and_uid() {
         let uid = PodUid::parse("0123456789abcdef0123456789abcdef").unwrap();
-        assert_eq!(parse("kube-system_dns-1_01234567-89ab-cdef-0123-456789abcdef"), Some(("kube-system", "dns-1", uid.clone())));
+        assert_eq!(parse("kube-system_dns-1_01234567-89ab-cdef-0123-456789abcdef"), Some(("kube-system", "dns-1", uid)));
         assert_eq!(parse("default_static-node1_0123456789abcdef0123456789abcdef"), Some(("default", "static-node1", uid)));
     }
 

@@ -11,14 +11,21 @@ fn hierarchy() -> PathBuf {
     if root.join("cgroup.controllers").exists() { root.to_owned() } else { root.join("pids") }
 }
 
-/// A cgroup that is removed at the end, when its processes have gone.
+/// Where a process's unit is looked up: systemd's own hierarchy, which is v2 on every host that has it.
+fn of_units() -> PathBuf {
+    let root = Path::new(ROOT);
+    if root.join("cgroup.controllers").exists() { root.to_owned() } else { root.join("unified") }
+}
+
+/// A cgroup like a unit's, so that the proxy takes what is in it for a client of its own; removed at the end, when its processes have
+/// gone.
 pub(crate) struct Cgroup(PathBuf);
 
 // === impl Cgroup ===
 
 impl Cgroup {
     pub(crate) fn new(name: &str) -> Self {
-        let path = hierarchy().join(name);
+        let path = of_units().join(format!("{name}.service"));
         fs::create_dir_all(&path).unwrap();
         Self(path)
     }

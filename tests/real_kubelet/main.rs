@@ -9,6 +9,8 @@ mod call;
 mod canonical;
 mod cgroup;
 mod clients;
+mod cluster;
+mod cni_add;
 mod drift;
 mod failover;
 mod fidelity;

@@ -66,7 +66,7 @@ pub(super) fn devices(dirs: &[PathBuf], sys: &Path, skipped: &mut Skipped) -> Ve
         match spec(file) {
             Ok(spec) => {
                 let named = spec.devices.iter().map(|device| CdiDevice {
-                    name: format!("{}={}", spec.kind, device.name),
+                    name: spec.name_of(device),
                     numa: device.edits.nodes.iter().filter_map(|node| numa(node.file(), sys)).collect(),
                 });
                 devices.extend(named);
@@ -92,7 +92,17 @@ fn spec(file: &Path) -> Result<Spec, String> {
     if text.len() as u64 > LONGEST {
         return Err(format!("it is longer than {LONGEST} bytes"));
     }
-    serde_norway::from_str(&text).map_err(|error| error.to_string())
+    parse(&text)
+}
+
+fn parse(text: &str) -> Result<Spec, String> {
+    serde_norway::from_str(text).map_err(|error| error.to_string())
+}
+
+/// The names in one specification. For [`crate::fuzzing`].
+#[cfg(feature = "fuzzing")]
+pub fn cdi_names(text: &str) -> Result<Vec<String>, String> {
+    parse(text).map(|spec| spec.devices.iter().map(|device| spec.name_of(device)).collect())
 }
 
 /// The NUMA node of a device file, as `/sys/dev` tells it; -1 is none.
@@ -108,6 +118,15 @@ fn numa(file: &Path, sys: &Path) -> Option<u32> {
     let number = metadata.rdev();
     let device = format!("dev/{kind}/{}:{}/device/numa_node", rustix::fs::major(number), rustix::fs::minor(number));
     read(&sys.join(device)).ok()?.trim().parse().ok()
+}
+
+// === impl Spec ===
+
+impl Spec {
+    /// As runtimes are asked for it.
+    fn name_of(&self, device: &Device) -> String {
+        format!("{}={}", self.kind, device.name)
+    }
 }
 
 // === impl DeviceNode ===

@@ -24,6 +24,7 @@ fn set(list: &str) -> CpuSet {
     CpuSet::parse(list).unwrap()
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "as a container has it")]
 fn shares(cpus: f64) -> Option<Entitlement> {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small and positive")]
     let shares = (cpus * 1024.0) as u64;
@@ -160,8 +161,11 @@ fn a_container_whose_set_cannot_be_read_may_have_any_cpu() {
 #[test]
 fn a_container_that_nobody_names_has_nothing_and_keeps_others_from_its_cpus() {
     let nobody = ContainerCase { known: false, ..container("1", shares(1.0)) };
-    let verdicts =
-        judge(&set("0-7"), None, &[guaranteed(None, &[nobody.clone()]), guaranteed(None, &[container("2", shares(1.0))])]);
+    let verdicts = judge(
+        &set("0-7"),
+        None,
+        &[guaranteed(None, std::slice::from_ref(&nobody)), guaranteed(None, &[container("2", shares(1.0))])],
+    );
     assert_eq!(verdicts.containers, [Verdict::Not(Because::Unknown), Verdict::Exclusive]);
     let verdicts = judge(&set("0-7"), None, &[guaranteed(None, &[nobody]), guaranteed(None, &[container("1", shares(1.0))])]);
     assert_eq!(verdicts.containers[1], Verdict::Not(Because::Overlaps));

@@ -31,6 +31,8 @@ pub use settings::{Cpus, Memory as ReservedMemory, Settings};
 pub use skip::{Skip, Skipped, Why};
 pub use tree::{Change, ChangeKind, Known, Tree};
 pub use view::{Container, Memory, Pod, Pods, View};
+#[cfg(feature = "fuzzing")]
+pub use {cdi::cdi_names, quantity::amount, settings::kubelet_settings};
 
 /// However well changes are told, everything is read again after this long.
 const RESCAN_EVERY: Duration = Duration::from_secs(10);

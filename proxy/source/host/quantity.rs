@@ -39,6 +39,12 @@ pub(super) fn parse(text: &str) -> Option<u64> {
     u64::try_from(product.div_ceil(scale)).ok()
 }
 
+/// The same, for [`crate::fuzzing`].
+#[cfg(feature = "fuzzing")]
+pub fn amount(text: &str) -> Option<u64> {
+    parse(text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::parse;

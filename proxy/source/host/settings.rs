@@ -172,6 +172,15 @@ impl Amount {
     }
 }
 
+/// What a kubelet's configuration file of this text means, and how much of it is wrong. For [`crate::fuzzing`].
+#[cfg(feature = "fuzzing")]
+pub fn kubelet_settings(text: &str) -> Result<(Settings, u64), String> {
+    let mut skipped = Skipped::default();
+    let config = serde_norway::from_str(text).map_err(|error| error.to_string())?;
+    let settings = Settings::of(&config, Path::new("config.yaml"), &mut skipped);
+    Ok((settings, skipped.count(Why::BadNode)))
+}
+
 /// The whole file; `None` where there is none.
 fn read(file: &Path) -> io::Result<Option<String>> {
     use std::io::Read as _;
