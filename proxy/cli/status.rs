@@ -94,7 +94,7 @@ fn source(status: &Status) -> Vec<String> {
     let since = source.since.as_ref().map(|since| format!(" since {since}")).unwrap_or_default();
     let reach = if source.reachable { "reachable" } else { "NOT reachable" };
     let mut lines = vec![if source.kind == "host" {
-        "host: cgroups and sysfs, without devices".to_owned()
+        "host: cgroups and sysfs; devices only as a kubelet told them last (--failover)".to_owned()
     } else {
         format!("{} at {}, {reach}{since}", or_nothing(&source.kind), or_nothing(&source.socket))
     }];

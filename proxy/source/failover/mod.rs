@@ -109,8 +109,9 @@ impl<K: Upstream, H: Upstream> Failover<K, H> {
         (had || self.config.partial) && self.kubelet.source() == answer::Source::Kubelet
     }
 
-    fn wants_switch(&self, now: Instant) -> bool {
-        self.due().is_some_and(|due| due <= now)
+    /// The clock is read last: what is due at once is due at the moment of the question.
+    fn wants_switch(&self) -> bool {
+        self.due().is_some_and(|due| due <= Instant::now())
     }
 
     /// Notes how an attempt went that began then.
@@ -149,7 +150,7 @@ impl<K: Upstream, H: Upstream> Failover<K, H> {
                 reply = &mut reply => break reply,
                 () = &mut out_of_time => break Err(Failure::Late(began.elapsed())),
                 () = self.board.stirred() => {
-                    if self.wants_switch(Instant::now()) {
+                    if self.wants_switch() {
                         break Err(Failure::Lost("another source was chosen during the call".to_owned()));
                     }
                 }
@@ -278,10 +279,10 @@ impl<K: Upstream, H: Upstream> Upstream for Failover<K, H> {
     }
 
     fn switch(&self) -> bool {
-        let now = Instant::now();
-        if !self.wants_switch(now) {
+        if !self.wants_switch() {
             return false;
         }
+        let now = Instant::now();
         let wish = self.board.wish();
         let mut state = self.state.borrow_mut();
         state.on_host = !state.on_host;
