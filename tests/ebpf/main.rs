@@ -7,6 +7,7 @@
 
 mod cpuset;
 mod events;
+mod kprobes;
 mod node;
 mod refused;
 mod renames;

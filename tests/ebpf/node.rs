@@ -50,12 +50,22 @@ impl Node {
 
     /// The same, on a kernel that describes itself elsewhere.
     pub(crate) fn with(files: &KernelFiles, roots: &[&str]) -> Option<Self> {
+        Self::made(files, roots, &[])
+    }
+
+    /// The same, as if this kernel had not the parts whose names begin so.
+    pub(crate) fn without(parts: &[&str]) -> Option<Self> {
+        Self::made(&KernelFiles::default(), &["kubepods"], parts)
+    }
+
+    fn made(files: &KernelFiles, roots: &[&str], without: &[&str]) -> Option<Self> {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let mount = Path::new("/sys/fs/cgroup");
         let tops: Vec<PathBuf> = if mount.join("cgroup.controllers").exists() {
             vec![mount.to_owned()]
         } else {
-            ["cpuset", "unified"].map(|name| mount.join(name)).into_iter().filter(|top| top.is_dir()).collect()
+            // A kernel without the first has its mount point all the same.
+            ["cpuset", "unified"].map(|name| mount.join(name)).into_iter().filter(|top| top.join("cgroup.procs").exists()).collect()
         };
         let name = format!("podresources-proxy-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         for top in &tops {
@@ -76,7 +86,7 @@ impl Node {
         fs::create_dir_all(kubelet.join("device-plugins")).unwrap();
         fs::create_dir_all(kubelet.join("pod-resources")).unwrap();
         let layout = Layout { socket: kubelet.join("pod-resources/kubelet.sock"), root_dir: kubelet.clone() };
-        let ebpf = Ebpf::attach(Watched { cgroup_root: mount.to_owned(), kubelet: layout }, files);
+        let ebpf = Ebpf::attach_without(Watched { cgroup_root: mount.to_owned(), kubelet: layout }, files, without);
         let epoch = Arc::new(Epoch::new(Vec::new()));
         ebpf.begin(&epoch);
         Some(Self { ebpf, epoch, tops, name, kubelet, _dir: dir, _alone: alone })

@@ -84,6 +84,12 @@ pub(crate) fn kernel_types(btf: &[u8]) -> String {
 impl Ebpf {
     /// Attaches whatever this kernel and this process's rights allow. Never fails: what did not work is in the report.
     pub fn attach(watched: Watched, files: &KernelFiles) -> Self {
+        Self::attach_without(watched, files, &[])
+    }
+
+    /// The same, as if this kernel had not the parts whose names begin so (`fexit/`): what takes their place is seen at work where they
+    /// would work too. For drills.
+    pub fn attach_without(watched: Watched, files: &KernelFiles, without: &[&str]) -> Self {
         let rights = Rights::now();
         let found = Found::now(&watched);
         let (loaded, words, refused) = match load(files) {
@@ -93,7 +99,7 @@ impl Ebpf {
         let mut inside = Inside { loaded, standings: Vec::new(), found, late_seen: 0, events_read: 0, chatter_read: 0, rights };
         inside.install(words.as_ref());
         inside.standings = match refused {
-            None => DUTIES.iter().map(|duty| inside.try_ways(duty)).collect(),
+            None => DUTIES.iter().map(|duty| inside.try_ways(duty, without)).collect(),
             Some(state) => DUTIES.iter().map(|duty| Standing::refused(duty, &state)).collect(),
         };
         if let Some((loaded, _)) = &mut inside.loaded {
@@ -276,8 +282,8 @@ impl Inside {
         installed.install(&self.found.filter(self.late_seen));
     }
 
-    /// Tries a duty's ways until one works.
-    fn try_ways(&mut self, duty: &'static Duty) -> Standing {
+    /// Tries a duty's ways until one works, passing over those whose names begin with one of `without`.
+    fn try_ways(&mut self, duty: &'static Duty, without: &[&str]) -> Standing {
         let mut standing = Standing { duty, ways: Vec::new() };
         let Some((loaded, _)) = &mut self.loaded else { return standing };
         for way in duty.ways {
@@ -285,7 +291,13 @@ impl Inside {
                 continue;
             }
             let mut tried = Tried { way, state: State::Attached, attached: Vec::new(), losses: 0, missed: 0 };
-            match loaded.attach(way, &self.rights) {
+            let passed_over = without.iter().any(|begin| way.name.starts_with(begin));
+            let found = if passed_over {
+                Err(State::Absent { why: "passed over, as it was asked for".to_owned() })
+            } else {
+                loaded.attach(way, &self.rights)
+            };
+            match found {
                 Ok(attached) => tried.attached = attached,
                 Err(state) => tried.state = state,
             }

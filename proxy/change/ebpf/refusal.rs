@@ -71,7 +71,12 @@ pub(super) fn of(error: &ProgramError, hook: Hook, rights: &Rights) -> State {
             match state {
                 // Whoever sees this needs the verifier's last words, and no more.
                 State::Refused { why, grant: _ } if !log.trim().is_empty() => {
-                    let grant = "report this: the verifier of this kernel does not accept the program".to_owned();
+                    let grant = if rights.confidential {
+                        // Its verifier knows no function that reads the kernel's memory.
+                        rights.wanted(Some(hook))
+                    } else {
+                        "report this: the verifier of this kernel does not accept the program".to_owned()
+                    };
                     State::Refused { why: format!("{why}: {}", last_words(&log)), grant }
                 }
                 state => state,

@@ -9,6 +9,9 @@ use serde_json::Value;
 use super::kernel::Arch;
 use crate::shell;
 
+/// What takes the guest's time.
+const OPTIMISED: [&str; 2] = ["aya", "aya-obj"];
+
 /// A test target and the programs that cargo built beside it, whose paths the tests know from `CARGO_BIN_EXE_…`.
 pub(crate) struct Test {
     pub(crate) program: PathBuf,
@@ -40,6 +43,10 @@ fn cargo(arch: Arch, words: &[&str]) -> Result<Vec<(String, PathBuf)>> {
     // The programs themselves need no C; no line tables, which only make the guest's memory full.
     command.env(format!("CARGO_TARGET_{}_LINKER", target.to_uppercase().replace('-', "_")), "rust-lld");
     command.env("CARGO_PROFILE_DEV_DEBUG", "0");
+    // The kernel's description of its types is read for each attaching: emulated and not optimised, that is most of a test's time.
+    for package in OPTIMISED {
+        command.args(["--config", &format!("profile.dev.package.{package}.opt-level=2")]);
+    }
     let messages = shell::output(&mut command)?;
     let mut built = Vec::new();
     for line in messages.lines() {

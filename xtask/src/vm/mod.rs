@@ -3,6 +3,7 @@
 
 mod apt;
 mod build;
+mod expected;
 mod initramfs;
 mod kernel;
 mod machine;
@@ -172,6 +173,8 @@ fn boot(args: &Args, cargo: &Cargo, kernel: &Kernel, identity: &Identity) -> Res
     }
     // Where nothing may be missing, nothing may be missing in the guest either.
     environment.extend(std::env::var("CI").map(|value| ("CI".to_owned(), value)));
+    let expected = expected::of(kernel.version, args.arch, identity, args.lockdown);
+    environment.extend(expected.map(|parts| (expected::VARIABLE.to_owned(), parts)));
     environment.extend(args.environment.iter().cloned());
     let job = Job {
         program: cargo.program.clone(),
