@@ -1,14 +1,108 @@
-//! What a request pays to know whether its answer is fresh: the epoch by words alone, with queues to be asked, and what an event of
-//! another cgroup costs whoever reads it.
+//! What a request pays to know whether its answer is fresh: the epoch by words alone, with queues to be asked; the whole of what is done
+//! for a request from its arrival to its answer; and what an event of another cgroup costs whoever reads it.
 #![expect(clippy::unwrap_used, reason = "a bench without its means may as well stop")]
 
+use std::future::{Future, pending};
 use std::hint::black_box;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
+use bytes::Bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
+use podresources_proxy::answer::{Answers as _, Ask, Terms};
 use podresources_proxy::change::{Epoch, Layout, Sources, Watched, Words};
 use podresources_proxy::config::ChangeSource;
+use podresources_proxy::kubepods::Kubepods;
+use podresources_proxy::proto::v1::{ListPodResourcesResponse, PodResources};
+use podresources_proxy::refresh::{Config, Handle, Refresher, channel};
+use podresources_proxy::source::{Call, Failure, Reply, Upstream};
+use prost::Message as _;
+use tokio::time::Instant;
+
+/// A kubelet of 110 pods.
+#[derive(Clone, Debug)]
+struct Still {
+    list: Bytes,
+}
+
+// === impl Still ===
+
+impl Still {
+    fn new() -> Self {
+        let pod = |number| PodResources { name: format!("pod-{number}"), namespace: "default".to_owned(), ..Default::default() };
+        Self { list: ListPodResourcesResponse { pod_resources: (0..110).map(pod).collect() }.encode_to_vec().into() }
+    }
+}
+
+impl Upstream for Still {
+    async fn connect(&self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn call(&self, call: Call<'_>) -> Result<Reply, Failure> {
+        let message = if matches!(call, Call::List) { self.list.clone() } else { Bytes::new() };
+        Ok(Reply { message, connection: 1 })
+    }
+
+    fn connections(&self) -> u64 {
+        1
+    }
+
+    fn drop_if_replaced(&self) -> bool {
+        false
+    }
+
+    fn closed(&self) -> impl Future<Output = ()> {
+        pending()
+    }
+}
+
+/// What answers from a first capture.
+fn captured(epoch: Arc<Epoch>) -> Handle {
+    let config = Config {
+        upstream_rate: 20.0,
+        upstream_burst: 4,
+        max_stale: Duration::from_mins(5),
+        restart_settle: Duration::from_secs(30),
+        interval: Duration::from_hours(1),
+        kubepods: Kubepods { cgroup_root: std::env::temp_dir(), pod_logs: std::env::temp_dir() },
+    };
+    let (handle, rest) = channel(config, epoch);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let refresher = Refresher::new(rest, Still::new());
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        tokio::select! {
+            () = refresher.run() => {}
+            () = handle.first_capture() => {}
+        }
+    });
+    handle
+}
+
+/// From a request's arrival to the answer that goes out, with all that it says of its age: the epoch, the snapshot, the clock.
+fn answer(c: &mut Criterion) {
+    let mut group = c.benchmark_group("answer");
+    group.bench_function("the clock alone", |b| b.iter(|| black_box(Instant::now())));
+    let words = || {
+        let page = rustix::fs::memfd_create("words", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&page, rustix::param::page_size() as u64).unwrap();
+        let epoch = Epoch::new(Vec::new());
+        epoch.add_words(Words::map(&page).unwrap()).unwrap();
+        Arc::new(epoch)
+    };
+    let (_sources, queues) = sources(&[ChangeSource::KubeletDirs, ChangeSource::Kubepods]);
+    for (name, epoch) in [("words alone", words()), ("with a queue of inotify's", queues)] {
+        let handle = captured(epoch);
+        let get = Ask::Get { namespace: "default".to_owned(), name: "pod-55".to_owned() };
+        for (method, ask) in [("List", Ask::List), ("Get", get)] {
+            let terms = Terms::default();
+            // The answer is dropped, as it is when it has gone out.
+            group.bench_function(format!("{method}, {name}"), |b| b.iter(|| handle.at_once(black_box(&ask), &terms).unwrap()));
+        }
+    }
+    group.finish();
+}
 
 fn words(c: &mut Criterion) {
     let mut group = c.benchmark_group("epoch");
@@ -102,5 +196,5 @@ fn sources_of(chosen: &[ChangeSource], cgroup_root: &Path) -> (Sources, Arc<Epoc
     (sources, epoch)
 }
 
-criterion_group!(benches, words, foreign, mend);
+criterion_group!(benches, words, answer, foreign, mend);
 criterion_main!(benches);

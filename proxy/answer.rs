@@ -52,6 +52,19 @@ pub struct Who {
 pub enum Source {
     /// The kubelet's own reply.
     Kubelet,
+    /// What the host itself knows: cgroups and sysfs.
+    Host,
+}
+
+impl Source {
+    /// As metadata, status and metrics have it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Kubelet => "kubelet",
+            Self::Host => "host",
+        }
+    }
 }
 
 /// How old an answer is; it goes out as response metadata.

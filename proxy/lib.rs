@@ -8,6 +8,8 @@ mod backoff;
 #[cfg(any(feature = "server", feature = "cli"))]
 mod causes;
 pub mod client;
+#[cfg(any(feature = "server", feature = "cli"))]
+pub mod cpuset;
 pub mod grpc;
 pub mod proto;
 
@@ -21,6 +23,9 @@ pub mod answer;
 pub mod app;
 #[cfg(feature = "server")]
 pub mod change;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 #[cfg(feature = "server")]
 pub mod keep;
 #[cfg(feature = "server")]

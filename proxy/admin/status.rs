@@ -24,6 +24,8 @@ pub struct Status {
     pub source: Source,
     /// How fresh they are.
     pub freshness: Freshness,
+    /// What the host source found last; `None` where it was never asked.
+    pub host: Option<Host>,
     /// What tells us of changes, best first.
     pub change_sources: Vec<ChangeSource>,
     /// What is served; `None` before the first capture.
@@ -58,6 +60,30 @@ pub struct Source {
     pub answers: Option<String>,
     /// The last call that failed, whether or not a later one worked.
     pub last_error: Option<String>,
+}
+
+/// What the host source found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Host {
+    /// The kubepods cgroups, as paths below their hierarchy.
+    pub kubepods: Vec<String>,
+    /// Pods in answers.
+    pub pods: u64,
+    /// Pods that answers do not have.
+    pub left_out: u64,
+    /// CPUs that are online, as a list.
+    pub online_cpus: String,
+    /// CPUs that the scheduler leaves alone.
+    pub isolated_cpus: String,
+    /// Why no CPU is told as allocatable, where none is.
+    pub no_allocatable_cpus: Option<String>,
+    /// Devices by their CDI names; no answer has them.
+    pub cdi_devices: Vec<String>,
+    /// What was passed over, by reason.
+    pub skipped: BTreeMap<String, u64>,
+    /// The first few of them.
+    pub examples: Vec<String>,
 }
 
 /// How fresh the answers are.

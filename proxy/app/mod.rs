@@ -1,6 +1,7 @@
 //! Puts the parts together: binds early, serves later, drains on a signal.
 
 mod clients;
+mod host;
 mod metrics;
 mod refreshing;
 mod reload;
@@ -22,10 +23,11 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::reload::{Load, Reload, Rulebook};
 use crate::change::{Epoch, Layout, Sources, Watched};
-use crate::config::ChangeSource;
+use crate::config::{ChangeSource, Source};
 use crate::peer::Resolver;
 use crate::refresh::{self, Handle};
 use crate::rights::{self, Rights, RightsError};
+use crate::source::{self, Host};
 use crate::{admin, admission, keep, serve};
 
 /// The thread that refreshes has to show itself this often: its longest work without an await is building a snapshot.
@@ -43,6 +45,10 @@ const NO_HOST_PID: &str = "some clients run in pid namespaces that this process 
 pub struct Config {
     /// The kubelet's socket and root directory.
     pub kubelet: Layout,
+    /// Which source is asked.
+    pub source: Source,
+    /// Where the host source reads.
+    pub host: source::host::Config,
     /// What is to tell of changes.
     pub change_sources: Vec<ChangeSource>,
     /// The largest reply taken from the kubelet, in bytes.
@@ -102,6 +108,8 @@ pub struct App {
     config: Config,
     admin: admin::Bound,
     socket: serve::Bound,
+    /// Looked at only where it is the source.
+    host: Host,
     sources: Sources,
     epoch: Arc<Epoch>,
     handle: Handle,
@@ -133,7 +141,8 @@ impl Config {
         // From here on there may be other threads: a source may start one of its own.
         let epoch = sources.epoch();
         let (handle, channel) = refresh::channel(self.refresh.clone(), epoch.clone());
-        Ok(App { config: self, admin, socket, sources, epoch, handle, channel, keep, rights })
+        let host = Host::new(self.host.clone());
+        Ok(App { config: self, admin, socket, host, sources, epoch, handle, channel, keep, rights })
     }
 }
 
@@ -161,6 +170,7 @@ impl App {
         let keep_report = self.keep.report.clone();
         let mut refreshing = refreshing::start(
             &self.config,
+            self.host.clone(),
             self.channel,
             &self.sources,
             self.keep,
@@ -185,15 +195,17 @@ impl App {
         };
         let mut serving = socket.serve(self.handle.clone(), stop.clone())?;
         let clients = clients::Clientele { serving: serving.stats(), table: table.clone(), rules: rules.clone(), resolver };
-        let reporter = report::Reporter::new(
-            &self.config,
-            self.handle.clone(),
-            self.sources,
+        let reporter = report::Reporter {
+            config: Arc::new(self.config.clone()),
+            handle: self.handle.clone(),
+            host: self.host,
+            sources: self.sources,
             clients,
-            readiness.clone(),
-            keep_report,
-            self.rights,
-        );
+            readiness: readiness.clone(),
+            keep: keep_report,
+            rights: self.rights,
+            started: tokio::time::Instant::now(),
+        };
         let address = self.admin.local_addr();
         let admin = self
             .admin
@@ -316,6 +328,7 @@ impl Config {
         let admin = admin.map_or_else(|| "off".to_owned(), |address| address.to_string());
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
+            source = ?self.source,
             kubelet = %self.kubelet.socket.display(),
             kubelet_dir = %self.kubelet.root_dir.display(),
             listen = %self.serve.socket.path.display(),

@@ -10,9 +10,10 @@ use tokio_util::sync::CancellationToken;
 use super::{Config, REFRESHER_BEAT};
 use crate::admin::Heartbeat;
 use crate::change::Sources;
+use crate::config::Source;
 use crate::keep::{Keep, Writer};
 use crate::refresh::{Channel, Refresher};
-use crate::source::Kubelet;
+use crate::source::{Chosen, Host, Kubelet};
 
 /// The thread at work.
 #[derive(Debug)]
@@ -23,6 +24,7 @@ pub(super) struct Refreshing {
 
 pub(super) fn start(
     config: &Config,
+    host: Host,
     channel: Channel,
     sources: &Sources,
     keep: Keep,
@@ -31,14 +33,14 @@ pub(super) fn start(
 ) -> io::Result<Refreshing> {
     let settled = sources.settled();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (socket, max_reply) = (config.kubelet.socket.clone(), config.max_reply);
+    let config = config.clone();
     // Dropped when the thread ends, however it does.
     let (alive, ended) = oneshot::channel();
     let thread = std::thread::Builder::new().name("refresh".to_owned()).spawn(move || {
         let _alive: oneshot::Sender<()> = alive;
         LocalSet::new().block_on(&runtime, async {
             let Keep { keeper, saved, mut writer, .. } = keep;
-            let refresher = Refresher::new(channel, Kubelet::new(socket, max_reply)).keeping(keeper, saved).with_settled(settled);
+            let refresher = Refresher::new(channel, chosen(&config, host)).keeping(keeper, saved).with_settled(settled);
             let work = async {
                 tokio::join!(refresher.run(), heartbeat.beat(REFRESHER_BEAT / 5), write(writer.as_mut()));
             };
@@ -49,6 +51,19 @@ pub(super) fn start(
         });
     })?;
     Ok(Refreshing { thread, ended })
+}
+
+/// The source to ask.
+fn chosen(config: &Config, host: Host) -> Chosen {
+    let kubelet = Kubelet::new(config.kubelet.socket.clone(), config.max_reply);
+    match config.source {
+        Source::Kubelet => Chosen::Kubelet(kubelet),
+        Source::Host => Chosen::Host(host),
+        Source::Auto => {
+            let socket_dir = config.kubelet.socket.parent().map(std::path::Path::to_owned);
+            Chosen::auto(kubelet, host, socket_dir.into_iter().chain([config.kubelet.root_dir.clone()]).collect())
+        }
+    }
 }
 
 /// Saves what is published, where something is kept.

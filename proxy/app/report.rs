@@ -6,47 +6,39 @@ use std::time::{Duration, SystemTime};
 use tokio::time::{Instant, timeout};
 
 use super::clients::{Admission, Clientele};
-use super::{Config, metrics, sources};
+use super::{Config, host, metrics, sources};
 use crate::admin::status::{Freshness, Rights, Saved, Snapshot, Source, Status, Timestamp, Upstream};
 use crate::admin::{Heartbeats, Latch, LogLevel, Metrics, Parts, Readiness};
 use crate::change::Sources;
 use crate::keep;
 use crate::refresh::{CALLS, Handle, Reach};
 use crate::rights;
+use crate::source::Host;
+use crate::{answer, config};
 
 /// Has a view of everything, and changes nothing.
 #[derive(Clone, Debug)]
 pub(super) struct Reporter {
-    config: Arc<Config>,
-    handle: Handle,
-    sources: Sources,
-    clients: Clientele,
-    readiness: Readiness,
-    keep: Arc<keep::Report>,
-    rights: rights::Rights,
-    started: Instant,
+    pub(super) config: Arc<Config>,
+    pub(super) handle: Handle,
+    pub(super) host: Host,
+    pub(super) sources: Sources,
+    pub(super) clients: Clientele,
+    pub(super) readiness: Readiness,
+    pub(super) keep: Arc<keep::Report>,
+    pub(super) rights: rights::Rights,
+    pub(super) started: Instant,
 }
 
 // === impl Reporter ===
 
 impl Reporter {
-    pub(super) fn new(
-        config: &Config,
-        handle: Handle,
-        sources: Sources,
-        clients: Clientele,
-        readiness: Readiness,
-        keep: Arc<keep::Report>,
-        rights: rights::Rights,
-    ) -> Self {
-        Self { config: Arc::new(config.clone()), handle, sources, clients, readiness, keep, rights, started: Instant::now() }
-    }
-
     pub(super) fn parts(self, heartbeats: Heartbeats, log_level: LogLevel) -> Parts {
         let mut metrics = Metrics::new();
         metrics.register(Box::new(metrics::Serving(self.clients.serving.clone())));
         metrics.register(Box::new(Admission(self.clients.table.clone())));
         metrics.register(Box::new(metrics::Refreshing(self.handle.clone())));
+        metrics.register(Box::new(host::Metrics(self.host.clone())));
         metrics.register(Box::new(sources::Changes(self.sources.clone())));
         metrics.register(Box::new(metrics::Keeping(self.keep.clone())));
         metrics.register(Box::new(metrics::Peers(self.clients.resolver.clone())));
@@ -78,7 +70,7 @@ impl Reporter {
             uptime_s: self.started.elapsed().as_secs_f64(),
             mode: "cache".to_owned(),
             source: Source {
-                kind: "kubelet".to_owned(),
+                kind: self.source().name().to_owned(),
                 socket: self.config.kubelet.socket.display().to_string(),
                 reachable: matches!(view.reach, Reach::Up),
                 since,
@@ -91,6 +83,7 @@ impl Reporter {
                 age_s: list.map(|part| now.saturating_duration_since(part.begun).as_secs_f64()),
                 stale,
             },
+            host: self.host.view().as_deref().map(host::status),
             change_sources: sources::status(&self.sources, &humantime::format_duration(self.config.refresh.interval).to_string()),
             snapshot: list.map(|part| Snapshot {
                 pods: part.content.len() as u64,
@@ -111,6 +104,16 @@ impl Reporter {
             rules: self.clients.rules(),
             rights: Rights { dropped: self.rights.dropped(), missing: self.rights.missing(), ..Rights::current() },
             readiness: self.readiness.report(),
+        }
+    }
+
+    /// Whose words are served; before the first, whose they will be as far as that is known.
+    fn source(&self) -> answer::Source {
+        let view = self.handle.view();
+        match (&view.list, self.config.source) {
+            (Some(_), _) => view.source,
+            (None, config::Source::Host) => answer::Source::Host,
+            (None, config::Source::Kubelet | config::Source::Auto) => answer::Source::Kubelet,
         }
     }
 

@@ -11,6 +11,7 @@ use crate::change::Layout;
 use crate::config::{self, ChangeSource, Config, Place, Resolved};
 use crate::kubepods::Kubepods;
 use crate::simulate::{self, Simulator};
+use crate::source::host;
 use crate::{admission, app, keep, refresh, serve};
 
 /// Without the timer, nothing is asked for that nothing shows. A clock that adds it up must not overflow.
@@ -91,6 +92,10 @@ fn next_commands(config: &Config, admin: Option<SocketAddr>) {
     }
 }
 
+fn kubepods(upstream: &config::Upstream) -> Kubepods {
+    Kubepods { cgroup_root: upstream.cgroup_root.clone(), pod_logs: upstream.pod_logs_dir.clone() }
+}
+
 /// What the parts go by.
 fn app_config(args: &config::args::Args, resolved: &Resolved) -> app::Config {
     let Config { upstream, listen, clients, admin, .. } = &resolved.config;
@@ -99,13 +104,23 @@ fn app_config(args: &config::args::Args, resolved: &Resolved) -> app::Config {
         kubelet: Layout { socket: upstream.socket.as_path().to_owned(), root_dir: upstream.kubelet_dir.clone() },
         change_sources: upstream.change_sources.clone(),
         max_reply: upstream.max_reply,
+        source: upstream.source,
+        host: host::Config {
+            kubepods: kubepods(upstream),
+            bundles: upstream.bundle_dirs.clone(),
+            sys: "/sys".into(),
+            proc: "/proc".into(),
+            cdi: vec!["/etc/cdi".into(), "/var/run/cdi".into()],
+            kubelet_config: upstream.kubelet_config.clone(),
+            reserved: upstream.reserved_cpus.clone(),
+        },
         refresh: refresh::Config {
             upstream_rate: upstream.rate,
             upstream_burst: upstream.burst.get(),
             max_stale: upstream.max_stale,
             restart_settle: upstream.restart_settle,
             interval: if upstream.change_sources.contains(&ChangeSource::Timer) { upstream.refresh_interval } else { NEVER },
-            kubepods: Kubepods { cgroup_root: upstream.cgroup_root.clone(), pod_logs: upstream.pod_logs_dir.clone() },
+            kubepods: kubepods(upstream),
         },
         keep: keep::Config {
             dir: upstream.state_dir.clone(),

@@ -55,6 +55,7 @@ fn screen(status: &Status) -> String {
         ("proxy", proxy(status)),
         ("ready", ready(status)),
         ("source", source(status)),
+        ("host", host(status)),
         ("freshness", freshness(status)),
         ("changes", changes(status)),
         ("snapshot", snapshot(status)),
@@ -92,9 +93,29 @@ fn source(status: &Status) -> Vec<String> {
     let source = &status.source;
     let since = source.since.as_ref().map(|since| format!(" since {since}")).unwrap_or_default();
     let reach = if source.reachable { "reachable" } else { "NOT reachable" };
-    let mut lines = vec![format!("{} at {}, {reach}{since}", or_nothing(&source.kind), or_nothing(&source.socket))];
+    let mut lines = vec![if source.kind == "host" {
+        "host: cgroups and sysfs, without devices".to_owned()
+    } else {
+        format!("{} at {}, {reach}{since}", or_nothing(&source.kind), or_nothing(&source.socket))
+    }];
     lines.extend(source.answers.iter().map(|answers| format!("answers {answers}")));
     lines.extend(source.last_error.iter().map(|error| format!("last error: {error}")));
+    lines
+}
+
+/// Nothing where the host is not asked.
+fn host(status: &Status) -> Vec<String> {
+    let Some(host) = &status.host else { return Vec::new() };
+    let roots = if host.kubepods.is_empty() { "no kubepods cgroup".to_owned() } else { host.kubepods.join(", ") };
+    let mut lines = vec![format!("{} pods, {} left out; {roots}", host.pods, host.left_out)];
+    let isolated = if host.isolated_cpus.is_empty() { String::new() } else { format!(", isolated {}", host.isolated_cpus) };
+    lines.push(format!("CPUs online {}{isolated}", or_nothing(&host.online_cpus)));
+    lines.extend(host.no_allocatable_cpus.iter().map(|why| format!("no allocatable CPUs: {why}")));
+    if !host.cdi_devices.is_empty() {
+        lines.push(format!("{} CDI devices, not in answers", host.cdi_devices.len()));
+    }
+    lines.extend(host.skipped.iter().map(|(reason, count)| format!("passed over: {count} {reason}")));
+    lines.extend(host.examples.iter().map(|example| format!("  {example}")));
     lines
 }
 

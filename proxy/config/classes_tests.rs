@@ -75,6 +75,7 @@ fn what_is_shown_can_be_read_again_and_is_the_same() {
     assert_eq!(file(&shown).unwrap().classes(), read.classes(), "{shown}");
 }
 
+#[cfg(feature = "server")]
 #[test]
 fn the_methods_are_those_that_are_served_in_their_order() {
     let served = crate::serve::Method::ALL.map(|method| match method.api_version() {

@@ -47,6 +47,7 @@ pub use {
 pub(crate) use value::log_level;
 
 use crate::client::SocketPath;
+use crate::cpuset::CpuSet;
 
 /// Everything that `run` goes by.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,15 +97,23 @@ pub struct Upstream {
     pub cgroup_root: PathBuf,
     /// Which source is asked.
     pub source: Source,
+    /// CPUs that are kept from pods; `None`: the kubelet's configuration says so.
+    pub reserved_cpus: Option<CpuSet>,
+    /// The kubelet's configuration file.
+    pub kubelet_config: PathBuf,
+    /// The runtimes' directories of bundles.
+    pub bundle_dirs: Vec<PathBuf>,
 }
 
 /// Which source is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The kubelet, where there is one.
+    /// The kubelet, where there is one; else the host.
     Auto,
     /// The kubelet, whether there is one yet or not.
     Kubelet,
+    /// The host.
+    Host,
 }
 
 /// A way of learning that something changed.

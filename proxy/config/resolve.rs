@@ -130,6 +130,10 @@ impl Reader<'_> {
         let above = socket.as_ref().map(|socket| kubelet_dir(socket.as_path()));
         let kubelet_dir = self.read_or(&setting::KUBELET_DIR, value::dir, above);
         let source = self.read(&setting::SOURCE, value::source);
+        let reserved_cpus = self.read_unset(&setting::RESERVED_CPUS, value::cpus);
+        let kubelet_config =
+            self.read_or(&setting::KUBELET_CONFIG, value::dir, kubelet_dir.as_ref().map(|dir| dir.join("config.yaml")));
+        let bundle_dirs = self.read(&setting::BUNDLE_DIRS, value::dirs);
         let max_reply = self.read(&setting::MAX_REPLY, value::size);
         let rate = self.read(&setting::UPSTREAM_RATE, value::rate);
         let burst = self.read(&setting::UPSTREAM_BURST, value::burst);
@@ -173,6 +177,9 @@ impl Reader<'_> {
                 pod_logs_dir: pod_logs_dir?,
                 cgroup_root: cgroup_root?,
                 source: source?,
+                reserved_cpus,
+                kubelet_config: kubelet_config?,
+                bundle_dirs: bundle_dirs?,
             },
             listen: Listen {
                 socket: listen?,

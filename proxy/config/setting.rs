@@ -65,8 +65,8 @@ settings! {
         "The kubelet's root directory",
         "Its state files are watched for changes; their content is never read.";
     SOURCE = "upstream.source", "source", "SOURCE", Text, Is("auto"),
-        "Where answers come from: auto or kubelet",
-        "auto takes the kubelet where there is one.";
+        "Where answers come from: auto, kubelet or host",
+        "host: cgroups and sysfs, without devices. auto takes the kubelet where its directory is, and the host where there is none.";
     MAX_REPLY = "upstream.max_reply", "max-reply", "SIZE", Text, Is("64MiB"),
         "The largest reply taken from the kubelet",
         "A larger one is an error, and the last good answer stays.";
@@ -97,6 +97,15 @@ settings! {
     CGROUP_ROOT = "upstream.cgroup_root", "cgroup-root", "DIR", Text, Is("/sys/fs/cgroup"),
         "Where the cgroup file systems are mounted",
         "";
+    BUNDLE_DIRS = "host.bundle_dirs", "bundle-dirs", "DIRS", Text, Is("/run/containerd/io.containerd.runtime.v2.task/k8s.io,/run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io,/run/containers/storage/overlay-containers,/var/lib/containers/storage/overlay-containers"),
+        "Where container runtimes keep their bundles, separated by commas",
+        "For the host source: they tell which cgroup is which container.";
+    RESERVED_CPUS = "host.reserved_cpus", "reserved-cpus", "CPUS", Text, Unset("what the kubelet's configuration reserves"),
+        "CPUs that no pod can have alone, such as 0-1,8",
+        "For the host source. An empty list: there are none.";
+    KUBELET_CONFIG = "host.kubelet_config", "kubelet-config", "FILE", Text, Unset("config.yaml in the kubelet's directory"),
+        "The kubelet's configuration file",
+        "For the host source: CPUs and memory that it reserves. Need not exist.";
     LISTEN_SOCKET = "listen.socket", "listen-socket", "PATH", Text, Is("/run/podresources-proxy/kubelet.sock"),
         "The socket that clients call",
         "A path or unix:///path. Its directory is what pods mount; it is made if it is missing.";

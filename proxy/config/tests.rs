@@ -14,7 +14,7 @@ use super::setting::{self, ALL, Default, Kind};
 use super::*;
 
 fn place() -> Place {
-    Place { runtime_dir: PathBuf::from("/run/user/7"), state_dir: Some(PathBuf::from("/home/u/state")), is_served: |_| false }
+    Place { runtime_dir: PathBuf::from("/run/user/7"), state_dir: Some(PathBuf::from("/var/u/state")), is_served: |_| false }
 }
 
 fn file(text: &str) -> Result<File, ConfigErrors> {
@@ -58,7 +58,7 @@ fn every_setting_has_a_flag_a_variable_a_key_and_help_and_each_of_them_works() {
         (_, Kind::Switch) => "true",
         (Default::Is(value), _) => value,
         (Default::Unset(_), Kind::Number) => "2",
-        (Default::Unset(_), _) if setting.value == "DIR" => "/elsewhere",
+        (Default::Unset(_), _) if matches!(setting.value, "DIR" | "FILE") => "/elsewhere",
         (Default::Unset(_), _) => "0",
     };
     let came_from = |resolved: Resolved, key: &str| resolved.shown.into_iter().find(|(s, ..)| s.key == key).unwrap().2;
@@ -131,13 +131,13 @@ zzz = 1
 #[test]
 fn values_that_do_not_fit_say_where_they_stand_and_what_would_be_right() {
     assert_snapshot!(error(
-        &["--kubelet-socket", "tcp://host:1", "--max-reply", "lots", "--socket-mode", "0999", "--source", "host"],
+        &["--kubelet-socket", "tcp://host:1", "--max-reply", "lots", "--socket-mode", "0999", "--source", "guess"],
         &[("PODRESOURCES_PROXY_MAX_STALE", "5"), ("PODRESOURCES_PROXY_LOG_LEVEL", "inof"), ("PODRESOURCES_PROXY_REFRESH_INTERVAL", "0s")],
         "[upstream]\nrate = -1\nburst = 0\npod_logs_dir = \"logs\"\n[listen]\ngroup = \"nobody-of-that-name\"\nreplace = 2\n\
          [admin]\naddress = 9510\n[log]\nformat = \"xml\"",
     ), @r#"
     --kubelet-socket: "tcp://host:1" does not fit `upstream.socket`: "tcp://host:1" is not a Unix socket; give an absolute path or unix:///path
-    --source: "host" does not fit `upstream.source`: this version has no host source yet; give auto or kubelet
+    --source: "guess" does not fit `upstream.source`: give auto, kubelet or host
     --max-reply: "lots" does not fit `upstream.max_reply`: give a size with a unit, such as 64MiB
     /etc/p.toml:2: "-1" does not fit `upstream.rate`: give calls a second above zero, such as 20/s
     /etc/p.toml:3: "0" does not fit `upstream.burst`: give a whole number from 1
@@ -180,7 +180,7 @@ fn a_state_directory_that_clients_mount_is_refused() {
 #[test]
 fn where_the_snapshot_is_kept_depends_on_the_user_and_can_be_turned_off() {
     let dir = |args: &[&str]| check(args, &[], "").unwrap().config.upstream.state_dir;
-    assert_eq!(dir(&[]).as_deref(), Some(Path::new("/home/u/state")));
+    assert_eq!(dir(&[]).as_deref(), Some(Path::new("/var/u/state")));
     assert_eq!(dir(&["--state-dir", "/s"]).as_deref(), Some(Path::new("/s")));
     assert_eq!(dir(&["--state-dir", "off"]), None);
     assert_eq!(dir(&["--demo"]), None);
@@ -257,10 +257,15 @@ fn what_is_shown_is_a_file_that_gives_the_same_configuration_again() {
     max_stale = "5m"                                                 # default
     restart_settle = "60s"                                           # default
     refresh_interval = "10s"                                         # default
-    state_dir = "/home/u/state"                                      # default
+    state_dir = "/var/u/state"                                      # default
     change_sources = "ebpf,fanotify,kubepods,kubelet-dirs,pods-api,timer" # default
     pod_logs_dir = "/var/log/pods"                                   # default
     cgroup_root = "/sys/fs/cgroup"                                   # default
+
+    [host]
+    bundle_dirs = "/run/containerd/io.containerd.runtime.v2.task/k8s.io,/run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io,/run/containers/storage/overlay-containers,/var/lib/containers/storage/overlay-containers" # default
+    # reserved_cpus: what the kubelet's configuration reserves       # default
+    kubelet_config = "/var/lib/kubelet/config.yaml"                  # follows from other settings
 
     [listen]
     socket = "/run/podresources-proxy/kubelet.sock"                  # default

@@ -10,6 +10,7 @@ use nix::unistd::{Group, User};
 use super::error::nearest;
 use super::{Admission, ChangeSource, LogFormat, Source};
 use crate::client::SocketPath;
+use crate::cpuset::CpuSet;
 
 /// A value, or what is wrong with its text.
 pub(crate) type Read<T> = Result<T, String>;
@@ -24,6 +25,14 @@ pub(super) fn socket_or_off(text: &str) -> Read<Option<SocketPath>> {
 
 pub(super) fn dir(text: &str) -> Read<PathBuf> {
     if text.starts_with('/') { Ok(PathBuf::from(text)) } else { Err("give an absolute path".into()) }
+}
+
+pub(super) fn dirs(text: &str) -> Read<Vec<PathBuf>> {
+    text.split(',').map(str::trim).filter(|path| !path.is_empty()).map(dir).collect()
+}
+
+pub(super) fn cpus(text: &str) -> Read<CpuSet> {
+    CpuSet::parse(text).map_err(|error| error.to_string())
 }
 
 pub(super) fn dir_or_off(text: &str) -> Read<Option<PathBuf>> {
@@ -130,8 +139,8 @@ pub(super) fn source(text: &str) -> Read<Source> {
     match text {
         "auto" => Ok(Source::Auto),
         "kubelet" => Ok(Source::Kubelet),
-        "host" => Err("this version has no host source yet; give auto or kubelet".into()),
-        _ => Err("give auto or kubelet".into()),
+        "host" => Ok(Source::Host),
+        _ => Err("give auto, kubelet or host".into()),
     }
 }
 

@@ -23,6 +23,8 @@ use crate::snapshot::{Allocatable, PodList};
 pub use clock::Stamp;
 pub use error::{DirError, NotUsed, WriteError};
 pub use record::{Stamps, Unreadable};
+#[cfg(feature = "fuzzing")]
+pub use record::{seal_record, unseal_record};
 pub use report::{Report, Told};
 pub use writer::Writer;
 

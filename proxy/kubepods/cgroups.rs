@@ -33,6 +33,10 @@ pub(super) fn living(mount: &Path, of: &HashSet<PodUid>) -> Option<HashSet<PodUi
 }
 
 /// Whether a process is in this cgroup or below it.
+pub(super) fn is_populated(cgroup: &Path) -> bool {
+    populated(cgroup, POD_DEPTH)
+}
+
 fn populated(cgroup: &Path, depth: usize) -> bool {
     // v2 says so itself, for the whole subtree.
     if let Ok(events) = fs::read_to_string(cgroup.join("cgroup.events")) {

@@ -2,17 +2,23 @@
 //!
 //! Reads directories only, never a pod's data. Everything here blocks: call it off the serving threads.
 
+mod bundle;
 mod cgroups;
+mod container;
+mod names;
 pub mod path;
 mod pod_logs;
 pub mod roots;
 mod uid;
 
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::snapshot::PodName;
 
+pub use bundle::{BundleError, Identity};
+pub use container::Child;
+pub use names::{Names, Unnamed};
 pub use uid::PodUid;
 
 /// Where the node keeps what we look at.
@@ -42,4 +48,9 @@ impl Kubepods {
     pub fn living(&self, of: &HashSet<PodUid>) -> Option<HashSet<PodUid>> {
         cgroups::living(&self.cgroup_root, of)
     }
+}
+
+/// Whether a process is in this cgroup or below it.
+pub fn is_populated(cgroup: &Path) -> bool {
+    cgroups::is_populated(cgroup)
 }

@@ -9,14 +9,17 @@ const OTHER: &str = "fedcba98-7654-3210-fedc-ba9876543210";
 const ID: &str = "4a1b2c3d4e5f60718293a4b5c6d7e8f90123456789abcdef0123456789abcdef";
 const OURS: &str = "00000000000000000000000000000000000000000000000000000000000000aa";
 
+#[expect(clippy::unnecessary_wraps, reason = "as the parser gives it")]
 fn pod(uid: &str) -> Option<Owner> {
     Some(Owner::Pod { uid: PodUid::parse(uid).unwrap(), container: None })
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "as the parser gives it")]
 fn container(uid: &str, id: &str) -> Option<Owner> {
     Some(Owner::Pod { uid: PodUid::parse(uid).unwrap(), container: Some(id.to_owned()) })
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "as the parser gives it")]
 fn unit(name: &str) -> Option<Owner> {
     Some(Owner::Unit(name.to_owned()))
 }

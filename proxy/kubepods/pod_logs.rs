@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use super::bundle::{label, subdomain};
 use super::uid::PodUid;
 use crate::snapshot::PodName;
 
@@ -12,6 +13,22 @@ pub(super) fn uids(dir: &Path) -> HashMap<PodName, Vec<PodUid>> {
         uids.entry(pod).or_default().push(uid);
     }
     uids
+}
+
+/// The pods by uid, and how many entries name none.
+pub(super) fn survey(dir: &Path) -> (HashMap<PodUid, PodName>, u64) {
+    let (mut names, mut odd) = (HashMap::new(), 0);
+    let Ok(entries) = std::fs::read_dir(dir) else { return (names, odd) };
+    for entry in entries.flatten() {
+        let file_name = entry.file_name();
+        match file_name.to_str().and_then(parse).filter(|(namespace, name, _)| label(namespace) && subdomain(name)) {
+            Some((namespace, name, uid)) => {
+                names.insert(uid, PodName { namespace: namespace.to_owned(), name: name.to_owned() });
+            }
+            None => odd += 1,
+        }
+    }
+    (names, odd)
 }
 
 pub(super) fn names(dir: &Path) -> HashMap<PodUid, PodName> {
@@ -40,7 +57,7 @@ mod tests {
     #[test]
     fn a_log_directory_names_namespace_pod_and_uid() {
         let uid = PodUid::parse("0123456789abcdef0123456789abcdef").unwrap();
-        assert_eq!(parse("kube-system_dns-1_01234567-89ab-cdef-0123-456789abcdef"), Some(("kube-system", "dns-1", uid.clone())));
+        assert_eq!(parse("kube-system_dns-1_01234567-89ab-cdef-0123-456789abcdef"), Some(("kube-system", "dns-1", uid)));
         assert_eq!(parse("default_static-node1_0123456789abcdef0123456789abcdef"), Some(("default", "static-node1", uid)));
     }
 
@@ -54,6 +71,20 @@ mod tests {
     #[test]
     fn a_missing_directory_names_nobody() {
         assert!(uids(Path::new("/nonexistent/pods")).is_empty());
+    }
+
+    #[test]
+    fn a_pod_is_found_by_its_uid_and_what_names_no_pod_is_counted() {
+        use std::os::unix::ffi::OsStrExt as _;
+
+        let dir = tempfile::tempdir().unwrap();
+        let uid = "0123456789abcdef0123456789abcdef";
+        for entry in [format!("ns_pod_{uid}").as_bytes(), format!("Ns_p od_{uid}").as_bytes(), b"lost+found", b"a_\xff_b"] {
+            std::fs::create_dir(dir.path().join(std::ffi::OsStr::from_bytes(entry))).unwrap();
+        }
+        let (names, odd) = survey(dir.path());
+        assert_eq!((names.len(), odd), (1, 3));
+        assert_eq!(names[&PodUid::parse(uid).unwrap()].to_string(), "ns/pod");
     }
 
     #[test]

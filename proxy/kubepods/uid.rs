@@ -47,7 +47,7 @@ mod tests {
             "kubepods-burstable-pod01234567_89ab_cdef_0123_456789abcdef.slice",
             "kubelet-kubepods-besteffort-pod01234567_89ab_cdef_0123_456789abcdef.slice",
         ] {
-            assert_eq!(PodUid::of_cgroup(name), Some(uid.clone()), "{name}");
+            assert_eq!(PodUid::of_cgroup(name), Some(uid), "{name}");
         }
     }
 

@@ -50,8 +50,10 @@ impl<U: Upstream> Refresher<U> {
         }
         // Nothing that GetAllocatableResources may show has changed since it was asked: it is as fresh as the list.
         let renewed = allocatable_count == self.allocatable_asked;
+        let source = self.upstream.source();
         self.shared.publish(|view| {
             view.list = Some(part);
+            view.source = source;
             if renewed && let Some(allocatable) = view.allocatable.as_mut().filter(|part| !part.is_saved()) {
                 allocatable.epoch = epoch;
             }

@@ -17,7 +17,7 @@ use super::budget::{Budget, Urgency};
 use super::handle::{Forwarded, unreachable};
 use super::view::Reach;
 use crate::admission::Fair;
-use crate::answer::{Answer, Freshness, Source, Who};
+use crate::answer::{Answer, Freshness, Who};
 use crate::grpc::{Code, Status, frame_message};
 use crate::snapshot::PodList;
 use crate::source::{Call, Failure, Upstream};
@@ -185,7 +185,7 @@ async fn fly<U: Upstream>(shared: Arc<Shared>, upstream: U, budget: Rc<RefCell<B
             }
             Ok(reply) => match frame_message(&reply.message) {
                 Some(framed) => {
-                    let freshness = Freshness { age: begun.elapsed(), epoch, source: Source::Kubelet, stale: false };
+                    let freshness = Freshness { age: begun.elapsed(), epoch, source: upstream.source(), stale: false };
                     break Ok(Forwarded::Answer(Answer { framed, freshness }));
                 }
                 None => break Err(Status::new(Code::ResourceExhausted, "the kubelet's reply does not fit a gRPC message")),

@@ -13,7 +13,7 @@ use super::gets::{self, Job};
 use super::stats::Stats;
 use super::view::{Need, Part, Reach, Verdict, View};
 use super::{Activity, Shared};
-use crate::answer::{Answer, Answers, Ask, Freshness, Source, Terms, Wait, Who};
+use crate::answer::{Answer, Answers, Ask, Freshness, Terms, Wait, Who};
 use crate::config::OnStale;
 use crate::grpc::{Code, Status};
 use crate::snapshot::{Lookup, PodList};
@@ -253,7 +253,7 @@ impl Handle {
                 let freshness = Freshness {
                     age: now.saturating_duration_since(part.begun),
                     epoch: part.epoch,
-                    source: Source::Kubelet,
+                    source: view.source,
                     stale: verdict == Verdict::Stale,
                 };
                 Now::Said(framed(&part.content).map(|framed| Answer { framed, freshness }))

@@ -2,6 +2,7 @@
 
 use super::refresher::Refresher;
 use super::view::Part;
+use crate::answer::Source;
 use crate::keep::{Keeper, Kept, Offer, Saved};
 use crate::source::Upstream;
 
@@ -11,6 +12,8 @@ impl<U: Upstream> Refresher<U> {
     #[must_use]
     pub fn keeping(mut self, keeper: Option<Keeper>, saved: Option<Saved>) -> Self {
         self.keeper = keeper;
+        // The host is as it is now: what a kubelet said once is not what it says.
+        let saved = saved.filter(|_| self.upstream.source() == Source::Kubelet);
         let Some(Saved { list, allocatable, alpha, stamps, server }) = saved else { return self };
         self.list.presume_restart();
         if alpha.is_some() {
@@ -43,7 +46,8 @@ impl<U: Upstream> Refresher<U> {
 
     /// Has what is published saved: after each capture.
     pub(super) fn save(&self) {
-        let Some(keeper) = &self.keeper else { return };
+        // What the host says can be had again at any time, and must not be taken for a kubelet's word.
+        let Some(keeper) = self.keeper.as_ref().filter(|_| self.upstream.source() == Source::Kubelet) else { return };
         let view = self.shared.view.load();
         // Nothing is confirmed before a first capture of our own.
         let Some(list) = view.list.as_ref().filter(|list| !list.is_saved()) else { return };

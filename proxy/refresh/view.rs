@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::answer::Source;
 use crate::grpc::Status;
 use crate::snapshot::{Allocatable, PodList};
 
@@ -48,6 +49,8 @@ pub struct View {
     pub alpha: Option<Part<Result<Arc<PodList>, Status>>>,
     /// Whether the source can be reached.
     pub reach: Reach,
+    /// Whose words the list is.
+    pub source: Source,
 }
 
 /// What a request wants of an answer's age.
@@ -99,7 +102,7 @@ impl View {
     /// Before the first capture.
     #[must_use]
     pub const fn empty() -> Self {
-        Self { list: None, allocatable: None, alpha: None, reach: Reach::Untried }
+        Self { list: None, allocatable: None, alpha: None, reach: Reach::Untried, source: Source::Kubelet }
     }
 
     /// Whether this instance has captured List.

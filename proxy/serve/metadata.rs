@@ -5,7 +5,7 @@
 //! | `podresources-max-age` | request | how old an answer may be, such as `5s` or `1m 30s`; `0s` asks for a new capture |
 //! | `podresources-age` | response | seconds since the capture of this answer began, three decimals, such as `0.042` |
 //! | `podresources-epoch` | response | `<instance>-<epoch>`: equal values mean equal knowledge, of one process of ours |
-//! | `podresources-source` | response | `kubelet` |
+//! | `podresources-source` | response | `kubelet` or `host` |
 //! | `podresources-stale` | response | `true` where the answer may be older than the last change; otherwise absent |
 //! | `podresources-client` | refusal | the client as we see it: `pod:kube-system/dns-1`, `unit:kubelet.service`, `uid:1000` |
 //! | `podresources-limit` | refusal | the limit that it is over, such as `100/s, burst 100` |
@@ -103,7 +103,8 @@ impl Labels {
         headers.insert(
             SOURCE,
             match freshness.source {
-                Source::Kubelet => const { HeaderValue::from_static("kubelet") },
+                Source::Kubelet => const { HeaderValue::from_static(Source::Kubelet.name()) },
+                Source::Host => const { HeaderValue::from_static(Source::Host.name()) },
             },
         );
         if freshness.stale {

@@ -89,6 +89,19 @@ pub enum StartError {
     },
 }
 
+/// For [`crate::fuzzing`].
+#[cfg(feature = "fuzzing")]
+pub(crate) fn asked(method: Method, message: bytes::Bytes) -> Result<crate::answer::Ask, crate::grpc::Status> {
+    service::ask(method, message)
+}
+
+/// For [`crate::fuzzing`].
+#[cfg(feature = "fuzzing")]
+pub(crate) fn max_age(value: &http::HeaderValue) -> Result<Option<std::time::Duration>, crate::grpc::Status> {
+    let headers = std::iter::once((http::HeaderName::from_static("podresources-max-age"), value.clone())).collect();
+    metadata::terms(&headers).map(|terms| terms.max_age)
+}
+
 // === impl Server ===
 
 impl Server {

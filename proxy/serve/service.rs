@@ -247,7 +247,7 @@ fn is_not_compressed(headers: &HeaderMap) -> Result<(), Refusal> {
 }
 
 /// What the message asks. The messages of all methods but Get have no field, so an empty one, as every client sends, is not even looked at.
-fn ask(method: Method, message: Bytes) -> Result<Ask, Status> {
+pub(super) fn ask(method: Method, message: Bytes) -> Result<Ask, Status> {
     let read = match method {
         Method::Get => v1::GetPodResourcesRequest::decode(message)
             .map(|request| Ask::Get { namespace: request.pod_namespace, name: request.pod_name }),

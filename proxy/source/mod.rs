@@ -1,5 +1,7 @@
 //! Where answers come from. A source is asked by [`crate::refresh`] alone, and knows nothing of epochs or clients.
 
+mod chosen;
+pub mod host;
 mod kubelet;
 
 use std::future::Future;
@@ -8,8 +10,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::answer;
 use crate::grpc::Status;
 
+pub use chosen::Chosen;
+pub use host::Host;
 pub use kubelet::Kubelet;
 
 /// One call to the kubelet.
@@ -65,8 +70,13 @@ pub enum Failure {
     Answered(Status),
 }
 
-/// A kubelet, or what stands for one in a test.
+/// A kubelet, the host, or what stands for one in a test.
 pub trait Upstream: Clone + 'static {
+    /// Whose words these are; may change from one connection to the next.
+    fn source(&self) -> answer::Source {
+        answer::Source::Kubelet
+    }
+
     /// Makes sure of a connection. No call is made.
     fn connect(&self) -> impl Future<Output = Result<(), Failure>>;
 

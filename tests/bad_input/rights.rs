@@ -152,7 +152,7 @@ async fn a_kubelet_of_another_user_is_named_with_what_to_do() {
     }
     let place = Place::new();
     fs::remove_dir_all(place.path("kubelet")).unwrap();
-    let proxy = place.start(&[]).await;
+    let proxy = place.start(&["--source", "kubelet"]).await;
     // It appears when the rights have gone.
     let kubelet = place.path("kubelet");
     fs::create_dir(&kubelet).unwrap();

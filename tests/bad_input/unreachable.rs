@@ -62,7 +62,8 @@ async fn a_dead_socket_of_the_kubelet_is_waited_at() {
 async fn a_path_that_leads_nowhere_is_named_and_waited_for() {
     let place = Place::new();
     fs::remove_dir_all(place.path("kubelet")).unwrap();
-    let proxy = place.start(&[]).await;
+    // Without a directory of the kubelet's, `auto` would answer from the host.
+    let proxy = place.start(&["--source", "kubelet"]).await;
     assert_waits(&place, &proxy, "DIR/kubelet/pod-resources/kubelet.sock does not exist").await;
     assert_works_once_it_is_there(&place, proxy).await;
 }

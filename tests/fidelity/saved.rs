@@ -149,9 +149,9 @@ async fn what_was_saved_is_given_within_max_stale_of_its_capture_and_then_refuse
     let (code, text) = refused.unwrap();
     assert_eq!(code, Code::Unavailable);
     let said = proxy.log().contains("it is ") && proxy.log().contains("old, longer than --max-stale 3s");
-    assert!(given > 0 || said, "a slow machine may have let it grow too old before the start; then that is said");
-    if given > 0 {
-        assert!(text.contains("and what an earlier instance saved is "), "{text}");
+    // A slow machine may let it grow too old before the start, or between the start and the first call.
+    if !said {
+        assert!(text.contains("and what an earlier instance saved is "), "{given} given, then {text}\n{}", proxy.log());
         assert!(text.contains("old, longer than --max-stale 3s: nobody listens on "), "{text}");
     }
     proxy.stop().await;

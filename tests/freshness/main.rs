@@ -2,6 +2,7 @@
 //! as root.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should say where")]
 
+mod event;
 #[path = "../harness/mod.rs"]
 #[expect(dead_code, reason = "this test needs a part of it")]
 mod harness;

@@ -1,6 +1,7 @@
 //! The kernel's state that is changed and looked at: pod cgroups in every hierarchy that counts, a cpuset, a state file of the kubelet's.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
@@ -98,6 +99,20 @@ impl State {
     /// The kubepods cgroup of the hierarchy that matters most.
     pub(crate) fn kubepods(&self) -> PathBuf {
         self.seen.kubepods[0].clone()
+    }
+
+    /// Lays our own cgroups out at `root` as a machine has them, so that whoever looks there sees no other.
+    pub(crate) fn mount(&self, root: &Path) {
+        let ours = self.seen.kubepods.iter().map(|kubepods| kubepods.parent().unwrap());
+        for ours in ours {
+            match ours.parent().unwrap() {
+                v2 if v2 == Path::new(ROOT) => {
+                    fs::remove_dir(root).unwrap();
+                    symlink(ours, root).unwrap();
+                }
+                hierarchy => symlink(ours, root.join(hierarchy.file_name().unwrap())).unwrap(),
+            }
+        }
     }
 
     /// A cgroup that is none of the kubelet's, beside its.

@@ -78,7 +78,7 @@ fn remove(cgroup: &Path) {
     for _ in 0..100 {
         match fs::remove_dir(cgroup) {
             Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
-                std::thread::sleep(std::time::Duration::from_millis(10))
+                std::thread::sleep(std::time::Duration::from_millis(10));
             }
             _ => return,
         }

@@ -27,7 +27,7 @@ fn check(path: &str, expected: &Client, container: Option<&str>) {
         let at = format!("{path} in {}", hierarchy.display());
         assert_eq!(peer.client, *expected, "{at}");
         assert_eq!(peer.pid, Some(caller.pid()), "{at}");
-        assert_eq!(peer.container.as_ref().map(|id| id.as_str()), container, "{at}");
+        assert_eq!(peer.container.as_ref().map(podresources_proxy::peer::ContainerId::as_str), container, "{at}");
         let name = matches!(expected, Client::Pod { .. }).then_some("pod:monitoring/exporter-x7");
         assert_eq!(peer.pod.is_some().then(|| peer.to_string()).as_deref(), name, "{at}");
         caller.end();

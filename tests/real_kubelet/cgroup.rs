@@ -11,14 +11,21 @@ fn hierarchy() -> PathBuf {
     if root.join("cgroup.controllers").exists() { root.to_owned() } else { root.join("pids") }
 }
 
-/// A cgroup that is removed at the end, when its processes have gone.
+/// Where a process's unit is looked up: systemd's own hierarchy, which is v2 on every host that has it.
+fn of_units() -> PathBuf {
+    let root = Path::new(ROOT);
+    if root.join("cgroup.controllers").exists() { root.to_owned() } else { root.join("unified") }
+}
+
+/// A cgroup like a unit's, so that the proxy takes what is in it for a client of its own; removed at the end, when its processes have
+/// gone.
 pub(crate) struct Cgroup(PathBuf);
 
 // === impl Cgroup ===
 
 impl Cgroup {
     pub(crate) fn new(name: &str) -> Self {
-        let path = hierarchy().join(name);
+        let path = of_units().join(format!("{name}.service"));
         fs::create_dir_all(&path).unwrap();
         Self(path)
     }
@@ -34,6 +41,20 @@ impl Drop for Cgroup {
             eprintln!("cgroup {} stays: {error}", self.0.display());
         }
     }
+}
+
+/// The part of the cgroups below `root` alone, as if it were all: the unified one itself, or v1's hierarchies by links in `folder`.
+pub(crate) fn view(root: &str, folder: &Path) -> PathBuf {
+    if Path::new(ROOT).join("cgroup.controllers").exists() {
+        return Path::new(ROOT).join(root);
+    }
+    for controller in ["cpuset", "cpu", "memory"] {
+        let link = folder.join(controller);
+        if !link.exists() {
+            std::os::unix::fs::symlink(Path::new(ROOT).join(controller).join(root), link).unwrap();
+        }
+    }
+    folder.to_owned()
 }
 
 /// The pod's cgroup below `root`, the node's own, if it is there.

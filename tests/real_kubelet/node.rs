@@ -36,6 +36,8 @@ pub(crate) enum Kind {
     Shared,
     /// One device.
     Device,
+    /// One CPU of its own, and one device.
+    Exclusive,
 }
 
 // === impl Kind ===
@@ -44,7 +46,7 @@ impl Kind {
     const fn containers(self) -> usize {
         match self {
             Self::Shared => 2,
-            Self::Device => 1,
+            Self::Device | Self::Exclusive => 1,
         }
     }
 }
@@ -54,14 +56,22 @@ impl Kind {
 impl Node {
     /// A node with its first two static pods running: `exclusive` (a CPU and a device) and `shared`.
     pub(crate) fn start() -> Self {
-        let bin =
-            std::env::var_os("LAB_BIN").expect("LAB_BIN names the folder with the kubelet: `cargo xtask test --only kubelet`");
+        Self::begin(&[])
+    }
+
+    /// A node with a control plane and no pods; they come by the API server.
+    pub(crate) fn start_in_cluster() -> Self {
+        Self::begin(&[("LAB_CLUSTER", "1")])
+    }
+
+    fn begin(environment: &[(&str, &str)]) -> Self {
         // Not below the build folder: a socket's path has 107 bytes at most.
         let folder = tempfile::Builder::new().prefix("podresources-lab-").tempdir().unwrap();
         let cgroup = format!("podresources-lab-{}", std::process::id());
         let mut process = Command::new(lab().join("node"))
-            .arg(bin)
+            .arg(bin())
             .arg(folder.path())
+            .envs(environment.iter().copied())
             .env("LAB_CGROUP", &cgroup)
             .env(DELAY, "1") // a plugin takes its time to come back
             .stdin(Stdio::null())
@@ -89,6 +99,33 @@ impl Node {
         self.folder.path().join("logs/pods")
     }
 
+    /// The node's own folder, at the same path inside.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A program of the lab's, to run on the node: its namespaces, but our user and environment. It ends with the node at the latest.
+    pub(crate) fn inside(&self, program: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command.args(["--target", &self.inside_pid(), "--all"]).arg(bin().join(program)).stdin(Stdio::null());
+        command
+    }
+
+    /// What stands for `/sys/fs/cgroup` where only this node's pods are to be seen.
+    pub(crate) fn cgroup_root(&self) -> PathBuf {
+        cgroup::view(&self.cgroup, &self.scratch("cgroup"))
+    }
+
+    /// The pid of the process that holds the node's namespaces.
+    pub(crate) fn inside_pid(&self) -> String {
+        fs::read_to_string(self.folder.path().join("inside.pid")).unwrap().trim().to_owned()
+    }
+
+    /// The kubelet's configuration file.
+    pub(crate) fn kubelet_config(&self) -> PathBuf {
+        self.folder.path().join("kubelet.yaml")
+    }
+
     /// A folder of the test's own, gone with the node.
     pub(crate) fn scratch(&self, name: &str) -> PathBuf {
         let path = self.folder.path().join(name);
@@ -101,6 +138,7 @@ impl Node {
         let kind = match kind {
             Kind::Shared => "shared",
             Kind::Device => "device",
+            Kind::Exclusive => "exclusive",
         };
         self.pod(&["add", name, kind]);
     }
@@ -170,8 +208,7 @@ impl Node {
 
     /// The version as the kubelet tells it, such as `1.37.2`.
     pub(crate) fn version() -> String {
-        let bin = PathBuf::from(std::env::var_os("LAB_BIN").unwrap());
-        let output = Command::new(bin.join("kubelet")).arg("--version").output().unwrap();
+        let output = Command::new(bin().join("kubelet")).arg("--version").output().unwrap();
         String::from_utf8(output.stdout).unwrap().trim().trim_start_matches("Kubernetes v").to_owned()
     }
 
@@ -215,6 +252,10 @@ pub(crate) async fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> 
         }
     };
     tokio::time::timeout(PATIENCE, looking).await.unwrap_or_else(|_| panic!("not within {PATIENCE:?}: {what}"))
+}
+
+fn bin() -> PathBuf {
+    std::env::var_os("LAB_BIN").expect("LAB_BIN names the folder with the kubelet: `cargo xtask test --only kubelet`").into()
 }
 
 fn lab() -> PathBuf {

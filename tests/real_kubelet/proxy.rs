@@ -7,6 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::node::{Node, wait};
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_podresources-proxy");
 /// Where the proxy has its socket, among a node's scratch folders.
 pub(crate) const FOLDER: &str = "proxy";
 /// The socket's name there.
@@ -23,9 +24,20 @@ pub(crate) struct Proxy {
 impl Proxy {
     /// Starts the proxy, and returns when its socket is there.
     pub(crate) async fn start(node: &Node, flags: &[&str]) -> Self {
+        Self::start_as(Command::new(PROGRAM), node, flags).await
+    }
+
+    /// The same where the node's own mounts are seen: its container runtime's files.
+    pub(crate) async fn start_inside(node: &Node, flags: &[&str]) -> Self {
+        let mut command = Command::new("nsenter");
+        command.args(["--mount", "--target", &node.inside_pid(), PROGRAM]);
+        Self::start_as(command, node, flags).await
+    }
+
+    async fn start_as(mut command: Command, node: &Node, flags: &[&str]) -> Self {
         let folder = node.scratch(FOLDER);
         let socket = folder.join(SOCKET);
-        let process = Command::new(env!("CARGO_BIN_EXE_podresources-proxy"))
+        let process = command
             .arg("run")
             .arg("--kubelet-socket")
             .arg(node.socket())

@@ -2,6 +2,7 @@
 
 mod bench;
 mod build_ebpf;
+mod fuzz;
 mod lab;
 mod links;
 mod means;
@@ -25,6 +26,7 @@ enum Verb {
     Test(test::Args),
     Bench(bench::Args),
     BuildEbpf(build_ebpf::Args),
+    Fuzz(fuzz::Args),
     #[command(subcommand)]
     Lab(lab::Verb),
     Vm(Box<vm::Args>),
@@ -44,6 +46,7 @@ fn run(verb: &Verb) -> Result<ExitCode> {
         Verb::Test(args) => test::run(args),
         Verb::Bench(args) => bench::run(args),
         Verb::BuildEbpf(args) => build_ebpf::run(args),
+        Verb::Fuzz(args) => fuzz::run(args),
         Verb::Lab(verb) => lab::run(verb)?,
         Verb::Vm(args) => vm::run(args)?,
     })

@@ -28,6 +28,8 @@ pub(crate) const JAVAC: Means = program("javac", "default-jdk-headless (Debian)"
 pub(crate) const MAVEN: Means = program("mvn", "maven (Debian)");
 pub(crate) const CARGO_DENY: Means = program("cargo-deny", "cargo-deny (cargo install --locked cargo-deny)");
 pub(crate) const ROOT: Means = Means { what: What::Root, install: "nothing: run it as root" };
+/// libFuzzer is C++.
+pub(crate) const CXX: Means = program("c++", "g++ (Debian)");
 pub(crate) const OPENSSL: Means = program("openssl", "openssl (Debian)");
 
 pub(crate) const QEMU_X86_64: Means = program("qemu-system-x86_64", "qemu-system-x86 (Debian)");

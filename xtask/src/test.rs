@@ -45,6 +45,7 @@ const REAL_KUBELET: &str = "real_kubelet";
 const FRESHNESS: &str = "freshness";
 const ABUSE: &str = "abuse";
 const EBPF: &str = "ebpf";
+const CORPUS: &str = "corpus";
 /// What only a kernel with fexit or kprobes can hold; the test in the virtual machine runs it.
 const IN_THE_VM: &str = "any_change";
 
@@ -63,6 +64,9 @@ pub(crate) fn run(Args { only }: &Args) -> ExitCode {
     }
     if wanted(Area::Integration) {
         report.step("integration", &[], integration);
+        // The doors to private parsers are open here alone.
+        let corpus = ["test", "--locked", "--features", "fuzzing", "--test", CORPUS];
+        report.step("what fuzzing has kept", &[], || shell::run(shell::cargo().args(corpus)));
     }
     if wanted(Area::H2spec) {
         report.step("h2spec", &[means::GO], h2spec);
@@ -89,7 +93,7 @@ fn integration() -> Result<()> {
     command.args(["test", "--locked"]);
     let targets = test_targets()?;
     let mut some = false;
-    for target in targets.iter().filter(|target| ![H2SPEC, REAL_KUBELET, FRESHNESS, ABUSE].contains(&target.as_str())) {
+    for target in targets.iter().filter(|target| ![H2SPEC, REAL_KUBELET, FRESHNESS, ABUSE, CORPUS].contains(&target.as_str())) {
         command.args(["--test", target]);
         some = true;
     }
@@ -143,7 +147,7 @@ fn in_vm() -> Result<()> {
 }
 
 fn real_kubelet() -> Result<()> {
-    let bin = lab::build(lab::VERSION, &[])?;
+    let bin = lab::build(lab::VERSION, &["kube", "dradriver"])?;
     let clients = build_clients(&["grpc-go", "multus", "kubernetes", "storm", "python", "node"])?;
     let mut command = shell::cargo();
     // One node after the other: each test has one of its own, and a machine has CPUs for one.

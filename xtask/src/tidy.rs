@@ -13,11 +13,13 @@ use crate::{links, means, rules, shell};
 #[derive(clap::Args)]
 pub(crate) struct Args {}
 
-/// The feature sets that must compile without a warning: all of it, the client side alone, the command line without a server.
-const FEATURE_SETS: [(&str, &[&str]); 3] = [
+/// The feature sets that must compile without a warning: all of it, the client side alone, the command line without a server,
+/// the doors for fuzzing.
+const FEATURE_SETS: [(&str, &[&str]); 4] = [
     ("default features", &[]),
     ("no default features", &["--no-default-features"]),
     ("features: cli", &["--no-default-features", "--features", "cli"]),
+    ("features: fuzzing", &["--features", "fuzzing"]),
 ];
 
 pub(crate) fn run(Args {}: &Args) -> ExitCode {

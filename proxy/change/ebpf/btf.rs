@@ -8,6 +8,8 @@ const MAGIC: u16 = 0xeb9f;
 const HEADER: usize = 24;
 /// Deeper than any typedef or anonymous union of the kernel's.
 const DEPTH: usize = 16;
+/// More members than are looked at for one field in any kernel: anonymous structs that hold each other many times over would take forever.
+const MEMBERS: usize = 1 << 16;
 
 /// Types of a kernel.
 #[derive(Debug)]
@@ -149,10 +151,10 @@ impl<'a> Btf<'a> {
     pub(super) fn field(&self, of: &'static str, name: &'static str, shape: Shape) -> Result<u32, BtfError> {
         let what = || format!("{of}.{name}");
         let structs = self.named.get(&(Group::Struct, of.as_bytes())).map(Vec::as_slice).unwrap_or_default();
-        let mut offset = None;
+        let (mut offset, mut left) = (None, MEMBERS);
         for id in structs {
             let outer = self.get(*id)?;
-            let Some((bits, field)) = self.member(outer, name.as_bytes(), 0)? else { continue };
+            let Some((bits, field)) = self.member(outer, name.as_bytes(), 0, &mut left)? else { continue };
             let strange = |why: String| BtfError::Strange { what: what(), why };
             if bits % 8 != 0 {
                 return Err(strange(format!("it begins at bit {bits}")));
@@ -209,11 +211,12 @@ impl<'a> Btf<'a> {
     }
 
     /// A member's offset in bits, and its type.
-    fn member(&self, outer: Type, name: &[u8], depth: usize) -> Result<Option<(u32, u32)>, BtfError> {
+    fn member(&self, outer: Type, name: &[u8], depth: usize, left: &mut usize) -> Result<Option<(u32, u32)>, BtfError> {
         if depth > DEPTH {
             return Err(BtfError::Dangling(outer.size));
         }
         for index in 0..outer.entries {
+            *left = left.checked_sub(1).ok_or(BtfError::Dangling(outer.size))?;
             let at = outer.at + 12 + index * 12;
             let (its_name, id, offset) = (word(self.types, at)?, word(self.types, at + 4)?, word(self.types, at + 8)?);
             let (bits, width) = if outer.bitfields { (offset & 0x00ff_ffff, offset >> 24) } else { (offset, 0) };
@@ -230,7 +233,7 @@ impl<'a> Btf<'a> {
             if !matches!(inner.kind, kind::STRUCT | kind::UNION) {
                 continue;
             }
-            if let Some((inner_bits, id)) = self.member(inner, name, depth + 1)? {
+            if let Some((inner_bits, id)) = self.member(inner, name, depth + 1, left)? {
                 return Ok(Some((bits.checked_add(inner_bits).ok_or(BtfError::Dangling(id))?, id)));
             }
         }

@@ -1,4 +1,5 @@
 //! A small kernel's description, and what becomes of it.
+#![expect(clippy::cast_possible_truncation, reason = "all of it is small")]
 
 use proptest::prelude::*;
 
@@ -135,6 +136,19 @@ fn two_structs_of_one_name_that_differ_are_refused() {
     let mut btf = kernel();
     btf.aggregate(kind::STRUCT, "node", 64, false, &[("level", 1, 32)]);
     assert_eq!(strange(&btf, "level", Shape::Integer(4)), "node.level: there are several structs of that name");
+}
+
+#[test]
+fn anonymous_structs_that_hold_each_other_many_times_over_end_in_an_error() {
+    let mut btf = Writer::default();
+    // Eight of the next in each: all of them together are more than anybody can visit.
+    for next in 2..18 {
+        btf.aggregate(kind::STRUCT, if next == 2 { "node" } else { "" }, 64, false, &[("", next, 0); 8]);
+    }
+    btf.aggregate(kind::STRUCT, "", 64, false, &[("other", 1, 0)]);
+    let bytes = btf.finish();
+    let found = Btf::parse(&bytes).unwrap().field("node", "level", Shape::Integer(4));
+    assert!(matches!(found, Err(BtfError::Dangling(_))), "{found:?}");
 }
 
 #[test]

@@ -70,6 +70,15 @@ struct Tried {
     missed: u64,
 }
 
+/// For [`crate::fuzzing`].
+#[cfg(feature = "fuzzing")]
+pub(crate) fn kernel_types(btf: &[u8]) -> String {
+    match btf::Btf::parse(btf) {
+        Ok(btf) => format!("{:?}", kernel::Kernel::of(&btf)),
+        Err(error) => error.to_string(),
+    }
+}
+
 // === impl Ebpf ===
 
 impl Ebpf {

@@ -43,7 +43,7 @@ struct Node {
 }
 
 impl Node {
-    async fn new(refuse: Option<Status>) -> Self {
+    fn new(refuse: Option<Status>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("pods-api")).unwrap();
         let listener = UnixListener::bind(dir.path().join(SOCKET)).unwrap();
@@ -80,7 +80,7 @@ impl Node {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_added_modified_and_deleted_are_changes_and_the_first_listing_is_one() {
-    let mut node = Node::new(None).await;
+    let mut node = Node::new(None);
     let begun = node.epoch.now();
     let stream = node.streams.recv().await.unwrap();
     for _ in 0..5 {
@@ -98,7 +98,7 @@ async fn pods_added_modified_and_deleted_are_changes_and_the_first_listing_is_on
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_that_ends_is_a_loss_that_counts_and_another_is_opened() {
-    let mut node = Node::new(None).await;
+    let mut node = Node::new(None);
     let stream = node.streams.recv().await.unwrap();
     node.say(&stream, EventType::InitialSyncComplete).await;
     node.until("attached", |node| node.part().state == State::Attached).await;
@@ -114,7 +114,7 @@ async fn a_stream_that_ends_is_a_loss_that_counts_and_another_is_opened() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_kubelet_is_settled_from_the_end_of_its_first_listing_until_the_stream_ends() {
-    let mut node = Node::new(Some(Status::failed_precondition("Kubelet is initializing"))).await;
+    let mut node = Node::new(Some(Status::failed_precondition("Kubelet is initializing")));
     let settled = node.sources.settled().unwrap();
     node.until("refused", |node| node.part().state.to_string().contains("initializing")).await;
     assert_eq!(*settled.borrow(), None);

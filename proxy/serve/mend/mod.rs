@@ -36,6 +36,12 @@ pub struct Mend<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Malformed;
 
+/// A byte's Huffman code in HPACK and its length in bits. For [`crate::fuzzing`].
+#[cfg(feature = "fuzzing")]
+pub fn huffman_code(byte: u8) -> (u32, u8) {
+    huffman::code(byte)
+}
+
 // === impl Mend ===
 
 impl<T> Mend<T> {
