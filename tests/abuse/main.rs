@@ -81,7 +81,12 @@ async fn all(words: &[String]) -> ExitCode {
         };
         let seen = run::run(case, &form).await;
         println!("{}", table::line(case, &seen, alone.as_ref()));
-        faults.extend(seen.faults().into_iter().map(|fault| format!("{}: {fault}", case.name)));
+        for fault in seen.faults() {
+            match case.open {
+                Some(why) => eprintln!("OPEN {}: {fault} ({why})", case.name),
+                None => faults.push(format!("{}: {fault}", case.name)),
+            }
+        }
     }
     for fault in &faults {
         eprintln!("FAILED {fault}");
