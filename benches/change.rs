@@ -64,6 +64,7 @@ fn captured(epoch: Arc<Epoch>) -> Handle {
         upstream_rate: 20.0,
         upstream_burst: 4,
         max_stale: Duration::from_mins(5),
+        failover: false,
         restart_settle: Duration::from_secs(30),
         interval: Duration::from_hours(1),
         kubepods: Kubepods { cgroup_root: std::env::temp_dir(), pod_logs: std::env::temp_dir() },

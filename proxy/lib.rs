@@ -23,6 +23,8 @@ pub mod answer;
 pub mod app;
 #[cfg(feature = "server")]
 pub mod change;
+#[cfg(feature = "server")]
+pub mod drift;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;

@@ -33,6 +33,7 @@ enum Page {
     Clients,
     Config,
     LogLevel,
+    Source,
 }
 
 struct Route {
@@ -53,7 +54,7 @@ const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const TOML: HeaderValue = HeaderValue::from_static("application/toml");
 
-const ROUTES: [Route; 8] = [
+const ROUTES: [Route; 9] = [
     Route { path: "/", page: Page::Index, about: "this list", private: false, put: false },
     Route { path: "/healthz", page: Page::Health, about: "200 while the threads give signs of life", private: false, put: false },
     Route { path: "/readyz", page: Page::Readiness, about: "200 when ready, else what is waited for", private: false, put: false },
@@ -62,6 +63,7 @@ const ROUTES: [Route; 8] = [
     Route { path: "/clients", page: Page::Clients, about: "who asks and what they may have, as JSON", private: true, put: false },
     Route { path: "/config", page: Page::Config, about: "the configuration in force, as TOML", private: true, put: false },
     Route { path: "/loglevel", page: Page::LogLevel, about: "the log's level; PUT sets it", private: true, put: true },
+    Route { path: "/source", page: Page::Source, about: "auto, kubelet or host; PUT sets it", private: true, put: true },
 ];
 
 // === impl Visitor ===
@@ -122,6 +124,8 @@ pub(super) async fn answer(parts: &Parts, visitor: Visitor, request: Request<Inc
         Page::Config => page(StatusCode::OK, TOML, (parts.config)()),
         Page::LogLevel if *request.method() == Method::PUT => set_log_level(parts, visitor, request.into_body()).await,
         Page::LogLevel => text(StatusCode::OK, parts.log_level.get() + "\n"),
+        Page::Source if *request.method() == Method::PUT => set_source(parts, visitor, request.into_body()).await,
+        Page::Source => said((parts.source)(None)),
     }
 }
 
@@ -158,13 +162,41 @@ fn json(page_of: &impl serde::Serialize) -> Answer {
     }
 }
 
-async fn set_log_level(parts: &Parts, visitor: Visitor, body: Incoming) -> Answer {
-    let body = match Limited::new(body, BODY_MAX).collect().await {
-        Ok(body) => body.to_bytes(),
+/// The body of a PUT; what it should be has a name.
+async fn body_of(body: Incoming, what: &str) -> Result<Bytes, Answer> {
+    match Limited::new(body, BODY_MAX).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
         Err(e) if e.is::<LengthLimitError>() => {
-            return text(StatusCode::PAYLOAD_TOO_LARGE, format!("a log level has at most {BODY_MAX} bytes\n"));
+            Err(text(StatusCode::PAYLOAD_TOO_LARGE, format!("{what} has at most {BODY_MAX} bytes\n")))
         }
-        Err(e) => return text(StatusCode::BAD_REQUEST, format!("the request's body could not be read: {e}\n")),
+        Err(e) => Err(text(StatusCode::BAD_REQUEST, format!("the request's body could not be read: {e}\n"))),
+    }
+}
+
+async fn set_source(parts: &Parts, visitor: Visitor, body: Incoming) -> Answer {
+    let body = match body_of(body, "a source").await {
+        Ok(body) => body,
+        Err(answer) => return answer,
+    };
+    let wish = String::from_utf8_lossy(&body);
+    let set = (parts.source)(Some(wish.trim()));
+    if let Ok(now) = &set {
+        tracing::info!(source = now, ?visitor, "source set");
+    }
+    said(set)
+}
+
+fn said(result: Result<String, String>) -> Answer {
+    match result {
+        Ok(said) => text(StatusCode::OK, said + "\n"),
+        Err(reason) => text(StatusCode::BAD_REQUEST, reason + "\n"),
+    }
+}
+
+async fn set_log_level(parts: &Parts, visitor: Visitor, body: Incoming) -> Answer {
+    let body = match body_of(body, "a log level").await {
+        Ok(body) => body,
+        Err(answer) => return answer,
     };
     let set = match std::str::from_utf8(&body).map(str::trim) {
         Ok("") => Err("the body must be the level to set, such as info or podresources_proxy=debug".to_owned()),

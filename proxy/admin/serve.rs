@@ -40,9 +40,14 @@ pub struct Parts {
     pub status: Box<dyn Fn() -> Status + Send + Sync>,
     /// For `/clients`.
     pub clients: Box<dyn Fn() -> Vec<Client> + Send + Sync>,
+    /// For `/source`: takes what is wanted, where something is; says what holds, or what is wrong.
+    pub source: Box<SwitchSource>,
     /// For `/config`: the configuration as it was understood, as TOML.
     pub config: Box<dyn Fn() -> String + Send + Sync>,
 }
+
+/// See [`Parts::source`].
+pub(super) type SwitchSource = dyn Fn(Option<&str>) -> Result<String, String> + Send + Sync;
 
 /// The admin server at work. It goes on until its token is cancelled, also when this is dropped.
 #[derive(Debug)]

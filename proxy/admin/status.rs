@@ -24,6 +24,8 @@ pub struct Status {
     pub source: Source,
     /// How fresh they are.
     pub freshness: Freshness,
+    /// Where the kubelet and the host disagree; `None` where nobody compares them.
+    pub drift: Option<Drift>,
     /// What the host source found last; `None` where it was never asked.
     pub host: Option<Host>,
     /// What tells us of changes, best first.
@@ -60,6 +62,16 @@ pub struct Source {
     pub answers: Option<String>,
     /// The last call that failed, whether or not a later one worked.
     pub last_error: Option<String>,
+}
+
+/// Where the kubelet and the host disagree.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Drift {
+    /// Comparisons so far.
+    pub comparisons: u64,
+    /// What differs now, by kind.
+    pub findings: Vec<String>,
 }
 
 /// What the host source found.

@@ -108,7 +108,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Connections that are there for uid 0 alone.
+    /// Connections that are there for uid 0 outside of pods alone.
     pub const fn for_root(&self) -> usize {
         self.max_connections.div_ceil(FOR_ROOT)
     }
@@ -189,12 +189,12 @@ impl Table {
         let state = admitted.state();
         let (for_root, for_newcomers) = (self.config.for_root(), self.config.for_newcomers());
         let mine = state.connections.load(Relaxed);
-        let kept = if uid == 0 {
-            0
-        } else if mine <= 1 {
-            for_root
-        } else {
-            for_root + for_newcomers
+        // Most agents run as root in their pods; it is the node's own that is let in last.
+        let is_root = uid == 0 && !matches!(state.peer.load().client, Client::Pod { .. });
+        let kept = match (is_root, mine) {
+            (true, _) => 0,
+            (false, 0..=1) => for_root,
+            (false, _) => for_root + for_newcomers,
         };
         let rules = state.rules.load();
         if mine > u64::from(rules.limits.connections) || rules.whole.as_ref().is_some_and(|whole| whole.is_crowded()) {

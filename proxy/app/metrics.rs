@@ -7,7 +7,8 @@ use prometheus_client::encoding::DescriptorEncoder;
 use tokio::time::Instant;
 
 use super::reload::InForce;
-use crate::admin::metrics::{Collector, counter, counters, gauge};
+use crate::admin::metrics::{Collector, counter, counters, gauge, gauges};
+use crate::answer::Source;
 use crate::grpc::{Code, code_name};
 use crate::keep;
 use crate::peer::{Resolver, Sight};
@@ -68,6 +69,14 @@ impl Collector for Refreshing {
         counter(e, "waits_expired", "Requests whose deadline came before a capture that would do", stats.expired.get())?;
         counter(e, "forwarded_gets", "Gets forwarded to the kubelet", stats.forwarded.get())?;
         counter(e, "kubelet_restarts", "Restarts of the kubelet that were seen", stats.restarts.get())?;
+        counter(
+            e,
+            "source_switches",
+            "Times that the host took the kubelet's place, or the kubelet its own",
+            stats.switches.get(),
+        )?;
+        let sources = [Source::Kubelet, Source::Host].map(|source| ([("source", source.name())], u64::from(view.source == source)));
+        gauges(e, "source", "1 for whose words are served", sources)?;
         gauge(
             e,
             "pods_kept_after_restart",

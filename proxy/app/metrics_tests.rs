@@ -42,6 +42,7 @@ fn handle() -> (Handle, refresh::Channel) {
         upstream_rate: 20.0,
         upstream_burst: 4,
         max_stale: Duration::from_mins(5),
+        failover: false,
         restart_settle: Duration::from_mins(1),
         interval: Duration::from_secs(10),
         kubepods: Kubepods { cgroup_root: nowhere.clone(), pod_logs: nowhere },
@@ -156,6 +157,8 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
     podresources_proxy_snapshot_epoch
     podresources_proxy_snapshot_list_bytes
     podresources_proxy_snapshot_pods
+    podresources_proxy_source
+    podresources_proxy_source_switches_total
     podresources_proxy_source_up
     podresources_proxy_upstream_calls_total
     podresources_proxy_upstream_connections_total

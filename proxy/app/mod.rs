@@ -1,6 +1,7 @@
 //! Puts the parts together: binds early, serves later, drains on a signal.
 
 mod clients;
+mod drift;
 mod host;
 mod metrics;
 mod refreshing;
@@ -47,6 +48,10 @@ pub struct Config {
     pub kubelet: Layout,
     /// Which source is asked.
     pub source: Source,
+    /// The host stands in for a kubelet that does not answer.
+    pub failover: Option<source::failover::Config>,
+    /// How often the kubelet's view is compared with the host's; `None`: never.
+    pub drift_check: Option<Duration>,
     /// Where the host source reads.
     pub host: source::host::Config,
     /// What is to tell of changes.
@@ -123,8 +128,8 @@ pub struct App {
 impl Config {
     /// Takes sockets and addresses, so that whatever is wrong with them ends the program at once, and then drops all rights that
     /// nothing needs any more. No other thread may have been started.
-    pub fn build(self) -> Result<App, Error> {
-        raise_descriptor_limit();
+    pub fn build(mut self) -> Result<App, Error> {
+        self.fit_to_descriptors(raise_descriptor_limit());
         let admin = self.admin.bind()?;
         let socket = serve::Server::bind(self.serve.clone())?;
         let keep = self.keep.open()?;
@@ -168,9 +173,15 @@ impl App {
         let published = readiness.latch("socket in place");
         let heartbeats = admin::Heartbeats::new(tokio::time::Instant::now());
         let keep_report = self.keep.report.clone();
+        let (board, drift) = (source::failover::Board::default(), drift::Drift::default());
         let mut refreshing = refreshing::start(
             &self.config,
             self.host.clone(),
+            board.clone(),
+            self.config.drift_check.map(|every| {
+                let (handle, host, kubepods) = (self.handle.clone(), self.host.clone(), self.config.refresh.kubepods.clone());
+                (drift.clone(), drift::Check { handle, host, kubepods, every })
+            }),
             self.channel,
             &self.sources,
             self.keep,
@@ -199,6 +210,8 @@ impl App {
             config: Arc::new(self.config.clone()),
             handle: self.handle.clone(),
             host: self.host,
+            board,
+            drift,
             sources: self.sources,
             clients,
             readiness: readiness.clone(),
@@ -296,15 +309,33 @@ fn rights_told(rights: &Rights) {
 }
 
 /// Each connection takes a descriptor, and the usual soft limit of 1,024 is there for `select(2)`, which nothing here uses.
-fn raise_descriptor_limit() {
+/// Returns what the limit is then.
+fn raise_descriptor_limit() -> Option<u64> {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
         tracing::warn!(%error, "cannot raise the limit on file descriptors; fewer clients can connect");
     }
+    getrlimit(Resource::Nofile).current
 }
 
 impl Config {
+    /// Clients must not be able to use up the descriptors with which the kubelet is asked, and with which it is told who they are.
+    fn fit_to_descriptors(&mut self, descriptors: Option<u64>) {
+        let Some(descriptors) = descriptors else { return };
+        let (wanted, possible) = (self.serve.serving.limits.connections, serve::Limits::connections_within(descriptors));
+        if possible < wanted {
+            tracing::warn!(
+                descriptors,
+                wanted,
+                possible,
+                "fewer connections than --max-connections: raise the limit on file descriptors (LimitNOFILE=, ulimit -n)"
+            );
+            self.serve.serving.limits.connections = possible;
+            self.admission.max_connections = possible;
+        }
+    }
+
     /// Says once what matters.
     fn announce(&self, admin: Option<SocketAddr>) {
         let admin = admin.map_or_else(|| "off".to_owned(), |address| address.to_string());

@@ -7,13 +7,15 @@ use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 use tokio_util::sync::CancellationToken;
 
+use super::drift::{self, Drift};
 use super::{Config, REFRESHER_BEAT};
 use crate::admin::Heartbeat;
 use crate::change::Sources;
 use crate::config::Source;
 use crate::keep::{Keep, Writer};
 use crate::refresh::{Channel, Refresher};
-use crate::source::{Chosen, Host, Kubelet};
+use crate::source::failover::Board;
+use crate::source::{Chosen, Failover, Host, Kubelet};
 
 /// The thread at work.
 #[derive(Debug)]
@@ -25,6 +27,8 @@ pub(super) struct Refreshing {
 pub(super) fn start(
     config: &Config,
     host: Host,
+    board: Board,
+    drift: Option<(Drift, drift::Check)>,
     channel: Channel,
     sources: &Sources,
     keep: Keep,
@@ -40,9 +44,24 @@ pub(super) fn start(
         let _alive: oneshot::Sender<()> = alive;
         LocalSet::new().block_on(&runtime, async {
             let Keep { keeper, saved, mut writer, .. } = keep;
-            let refresher = Refresher::new(channel, chosen(&config, host)).keeping(keeper, saved).with_settled(settled);
+            let refresh = async {
+                let source = chosen(&config, host.clone());
+                match config.failover {
+                    // The host does not stand in for itself.
+                    Some(failover) if config.source != Source::Host => {
+                        let source = Failover::new(source, host, failover, board);
+                        Refresher::new(channel, source).keeping(keeper, saved).with_settled(settled).run().await;
+                    }
+                    _ => Refresher::new(channel, source).keeping(keeper, saved).with_settled(settled).run().await,
+                }
+            };
+            let compare = async {
+                if let Some((drift, check)) = drift {
+                    drift.watch(check).await;
+                }
+            };
             let work = async {
-                tokio::join!(refresher.run(), heartbeat.beat(REFRESHER_BEAT / 5), write(writer.as_mut()));
+                tokio::join!(refresh, compare, heartbeat.beat(REFRESHER_BEAT / 5), write(writer.as_mut()));
             };
             let _stopped = stop.run_until_cancelled(work).await;
             if let Some(writer) = &mut writer {

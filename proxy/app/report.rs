@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use tokio::time::{Instant, timeout};
 
 use super::clients::{Admission, Clientele};
+use super::drift::Drift;
 use super::{Config, host, metrics, sources};
 use crate::admin::status::{Freshness, Rights, Saved, Snapshot, Source, Status, Timestamp, Upstream};
 use crate::admin::{Heartbeats, Latch, LogLevel, Metrics, Parts, Readiness};
@@ -14,6 +15,7 @@ use crate::keep;
 use crate::refresh::{CALLS, Handle, Reach};
 use crate::rights;
 use crate::source::Host;
+use crate::source::failover::{Board, Wish};
 use crate::{answer, config};
 
 /// Has a view of everything, and changes nothing.
@@ -22,6 +24,8 @@ pub(super) struct Reporter {
     pub(super) config: Arc<Config>,
     pub(super) handle: Handle,
     pub(super) host: Host,
+    pub(super) board: Board,
+    pub(super) drift: Drift,
     pub(super) sources: Sources,
     pub(super) clients: Clientele,
     pub(super) readiness: Readiness,
@@ -39,10 +43,14 @@ impl Reporter {
         metrics.register(Box::new(Admission(self.clients.table.clone())));
         metrics.register(Box::new(metrics::Refreshing(self.handle.clone())));
         metrics.register(Box::new(host::Metrics(self.host.clone())));
+        if self.config.drift_check.is_some() {
+            metrics.register(Box::new(self.drift.clone()));
+        }
         metrics.register(Box::new(sources::Changes(self.sources.clone())));
         metrics.register(Box::new(metrics::Keeping(self.keep.clone())));
         metrics.register(Box::new(metrics::Peers(self.clients.resolver.clone())));
         metrics.register(Box::new(metrics::Rules(self.clients.rules.clone())));
+        let (board, switching) = (self.board.clone(), self.clone());
         let (readiness, shown, clients) = (self.readiness.clone(), self.config.shown.clone(), self.clients.clone());
         Parts {
             readiness,
@@ -52,6 +60,7 @@ impl Reporter {
             status: Box::new(move || self.status()),
             clients: Box::new(move || clients.all()),
             config: Box::new(move || shown.clone()),
+            source: Box::new(move |wish| switching.switch_source(&board, wish)),
         }
     }
 
@@ -83,6 +92,7 @@ impl Reporter {
                 age_s: list.map(|part| now.saturating_duration_since(part.begun).as_secs_f64()),
                 stale,
             },
+            drift: self.config.drift_check.map(|_| self.drift.status()),
             host: self.host.view().as_deref().map(host::status),
             change_sources: sources::status(&self.sources, &humantime::format_duration(self.config.refresh.interval).to_string()),
             snapshot: list.map(|part| Snapshot {
@@ -105,6 +115,21 @@ impl Reporter {
             rights: Rights { dropped: self.rights.dropped(), missing: self.rights.missing(), ..Rights::current() },
             readiness: self.readiness.report(),
         }
+    }
+
+    /// Takes an operator's wish, or says what is in force.
+    fn switch_source(&self, board: &Board, wish: Option<&str>) -> Result<String, String> {
+        if self.config.failover.is_none() || self.config.source == config::Source::Host {
+            return match wish {
+                None => Ok(self.source().name().to_owned()),
+                Some(_) => Err("the source is switched only under --failover host, and not with --source host".to_owned()),
+            };
+        }
+        if let Some(text) = wish {
+            let wish = Wish::parse(text).ok_or_else(|| format!("{text:?} is none of auto, kubelet, host"))?;
+            board.want(wish);
+        }
+        Ok(format!("{} (now: {})", board.wish().name(), self.source().name()))
     }
 
     /// Whose words are served; before the first, whose they will be as far as that is known.

@@ -49,6 +49,13 @@ pub(super) enum Api {
 // === impl Ask ===
 
 impl Ask {
+    /// For a verb with flags of its own.
+    #[cfg(feature = "server")]
+    pub(super) fn plain(socket: Option<SocketPath>, timeout: Duration, for_people: bool) -> Self {
+        let output = if for_people { Output::Table } else { Output::Json };
+        Self { socket, api: Api::V1, timeout, sysfs: "/sys".into(), output }
+    }
+
     /// Connects, and runs `call` on the connection.
     pub(super) fn with<T>(&self, call: impl AsyncFnOnce(&Connection) -> Result<T, Fault>) -> Result<T, Fault> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Fault::Start)?;
@@ -98,7 +105,7 @@ pub(super) fn failed(method: &'static str) -> impl Fn(CallError) -> Fault {
     move |source| Fault::Call { method, source }
 }
 
-fn timeout(text: &str) -> Result<Duration, String> {
+pub(super) fn timeout(text: &str) -> Result<Duration, String> {
     let time = humantime::parse_duration(text).map_err(|_| "give a time with a unit, such as 500ms or 10s".to_owned())?;
     if time.is_zero() { Err("it must be more than nothing".into()) } else { Ok(time) }
 }

@@ -46,6 +46,14 @@ pub(super) enum Fault {
     #[cfg(feature = "server")]
     #[error("{}", with_causes(&**.0))]
     Failed(Box<dyn std::error::Error + Send + Sync>),
+    /// Somebody answered, and it is not what the kubelet says now.
+    #[cfg(feature = "server")]
+    #[error("{0}")]
+    NoKubelet(String),
+    /// What was found is printed already.
+    #[cfg(feature = "server")]
+    #[error("the kubelet and the host disagree")]
+    Drift,
     /// A reply that cannot be printed.
     #[error("{}", with_causes(.0))]
     Message(#[from] super::message::MessageError),
@@ -67,6 +75,10 @@ impl Fault {
         {
             return ExitCode::SUCCESS;
         }
+        #[cfg(feature = "server")]
+        if matches!(self, Self::Drift) {
+            return ExitCode::FAILURE;
+        }
         // Where standard error is closed, the exit code still speaks.
         let _unread = writeln!(io::stderr(), "error: {self}");
         match self {
@@ -78,7 +90,9 @@ impl Fault {
                 ExitCode::FAILURE
             }
             #[cfg(feature = "server")]
-            Self::Failed(_) => ExitCode::FAILURE,
+            Self::NoKubelet(_) => ExitCode::from(UNAVAILABLE),
+            #[cfg(feature = "server")]
+            Self::Failed(_) | Self::Drift => ExitCode::FAILURE,
         }
     }
 }

@@ -2,6 +2,8 @@
 
 mod allocatable;
 mod ask;
+#[cfg(feature = "server")]
+mod check;
 mod config;
 mod cpus;
 mod fault;
@@ -56,6 +58,8 @@ enum Verb {
     Allocatable(allocatable::Args),
     Status(status::Args),
     #[cfg(feature = "server")]
+    Check(Box<check::Args>),
+    #[cfg(feature = "server")]
     Simulate(Box<simulate::Args>),
     #[command(subcommand)]
     Config(config::Verb),
@@ -92,6 +96,8 @@ impl Verb {
             Self::Get(args) => get::run(&args),
             Self::Allocatable(args) => allocatable::run(&args),
             Self::Status(args) => status::run(&args),
+            #[cfg(feature = "server")]
+            Self::Check(args) => check::run(&args),
             #[cfg(feature = "server")]
             Self::Simulate(args) => simulate::run(&args),
             Self::Config(verb) => config::run(&verb),

@@ -11,7 +11,7 @@ use crate::change::Layout;
 use crate::config::{self, ChangeSource, Config, Place, Resolved};
 use crate::kubepods::Kubepods;
 use crate::simulate::{self, Simulator};
-use crate::source::host;
+use crate::source::{failover, host};
 use crate::{admission, app, keep, refresh, serve};
 
 /// Without the timer, nothing is asked for that nothing shows. A clock that adds it up must not overflow.
@@ -105,6 +105,10 @@ fn app_config(args: &config::args::Args, resolved: &Resolved) -> app::Config {
         change_sources: upstream.change_sources.clone(),
         max_reply: upstream.max_reply,
         source: upstream.source,
+        failover: upstream
+            .failover
+            .then_some(failover::Config { after: upstream.max_stale, partial: upstream.partial_host_answers }),
+        drift_check: upstream.drift_check,
         host: host::Config {
             kubepods: kubepods(upstream),
             bundles: upstream.bundle_dirs.clone(),
@@ -118,6 +122,7 @@ fn app_config(args: &config::args::Args, resolved: &Resolved) -> app::Config {
             upstream_rate: upstream.rate,
             upstream_burst: upstream.burst.get(),
             max_stale: upstream.max_stale,
+            failover: upstream.failover,
             restart_settle: upstream.restart_settle,
             interval: if upstream.change_sources.contains(&ChangeSource::Timer) { upstream.refresh_interval } else { NEVER },
             kubepods: kubepods(upstream),

@@ -97,6 +97,12 @@ pub struct Upstream {
     pub cgroup_root: PathBuf,
     /// Which source is asked.
     pub source: Source,
+    /// The host stands in for a kubelet that does not answer.
+    pub failover: bool,
+    /// Also where no kubelet has told of devices.
+    pub partial_host_answers: bool,
+    /// How often the kubelet's view is compared with the host's; `None`: never.
+    pub drift_check: Option<Duration>,
     /// CPUs that are kept from pods; `None`: the kubelet's configuration says so.
     pub reserved_cpus: Option<CpuSet>,
     /// The kubelet's configuration file.

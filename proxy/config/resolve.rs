@@ -130,6 +130,9 @@ impl Reader<'_> {
         let above = socket.as_ref().map(|socket| kubelet_dir(socket.as_path()));
         let kubelet_dir = self.read_or(&setting::KUBELET_DIR, value::dir, above);
         let source = self.read(&setting::SOURCE, value::source);
+        let failover = self.read(&setting::FAILOVER, value::failover);
+        let partial_host_answers = self.read(&setting::HOST_ANSWERS, value::host_answers);
+        let drift_check = self.read(&setting::DRIFT_CHECK, value::time_or_off);
         let reserved_cpus = self.read_unset(&setting::RESERVED_CPUS, value::cpus);
         let kubelet_config =
             self.read_or(&setting::KUBELET_CONFIG, value::dir, kubelet_dir.as_ref().map(|dir| dir.join("config.yaml")));
@@ -177,6 +180,9 @@ impl Reader<'_> {
                 pod_logs_dir: pod_logs_dir?,
                 cgroup_root: cgroup_root?,
                 source: source?,
+                failover: failover?,
+                partial_host_answers: partial_host_answers?,
+                drift_check: drift_check?,
                 reserved_cpus,
                 kubelet_config: kubelet_config?,
                 bundle_dirs: bundle_dirs?,

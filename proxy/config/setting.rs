@@ -67,6 +67,9 @@ settings! {
     SOURCE = "upstream.source", "source", "SOURCE", Text, Is("auto"),
         "Where answers come from: auto, kubelet or host",
         "host: cgroups and sysfs, without devices. auto takes the kubelet where its directory is, and the host where there is none.";
+    FAILOVER = "upstream.failover", "failover", "SOURCE", Text, Is("off"),
+        "Whether the host stands in for a kubelet that does not answer: off or host",
+        "After --max-stale without an answer, or at once with PUT /source at the admin socket. Devices stay as the kubelet told them last.";
     MAX_REPLY = "upstream.max_reply", "max-reply", "SIZE", Text, Is("64MiB"),
         "The largest reply taken from the kubelet",
         "A larger one is an error, and the last good answer stays.";
@@ -100,6 +103,12 @@ settings! {
     BUNDLE_DIRS = "host.bundle_dirs", "bundle-dirs", "DIRS", Text, Is("/run/containerd/io.containerd.runtime.v2.task/k8s.io,/run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io,/run/containers/storage/overlay-containers,/var/lib/containers/storage/overlay-containers"),
         "Where container runtimes keep their bundles, separated by commas",
         "For the host source: they tell which cgroup is which container.";
+    HOST_ANSWERS = "host.answers", "host-answers", "WHICH", Text, Is("whole"),
+        "With --failover host: whole, or partial answers too",
+        "partial: the host stands in also where no kubelet has told of devices yet, and answers have none.";
+    DRIFT_CHECK = "host.drift_check", "drift-check", "TIME", Text, Is("10s"),
+        "How often the kubelet's view is compared with the host's, or off",
+        "After a change it is compared anyway, every 2s at most. The log, status and the metric podresources_proxy_drift say what differs.";
     RESERVED_CPUS = "host.reserved_cpus", "reserved-cpus", "CPUS", Text, Unset("what the kubelet's configuration reserves"),
         "CPUs that no pod can have alone, such as 0-1,8",
         "For the host source. An empty list: there are none.";

@@ -251,6 +251,7 @@ fn what_is_shown_is_a_file_that_gives_the_same_configuration_again() {
     socket = "/var/lib/kubelet/pod-resources/kubelet.sock"           # default
     kubelet_dir = "/var/lib/kubelet"                                 # follows from other settings
     source = "auto"                                                  # default
+    failover = "off"                                                 # default
     max_reply = "64MiB"                                              # default
     rate = "20/s"                                                    # default
     burst = 4                                                        # default
@@ -264,6 +265,8 @@ fn what_is_shown_is_a_file_that_gives_the_same_configuration_again() {
 
     [host]
     bundle_dirs = "/run/containerd/io.containerd.runtime.v2.task/k8s.io,/run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io,/run/containers/storage/overlay-containers,/var/lib/containers/storage/overlay-containers" # default
+    answers = "whole"                                                # default
+    drift_check = "10s"                                              # default
     # reserved_cpus: what the kubelet's configuration reserves       # default
     kubelet_config = "/var/lib/kubelet/config.yaml"                  # follows from other settings
 

@@ -144,6 +144,31 @@ pub(super) fn source(text: &str) -> Read<Source> {
     }
 }
 
+/// Whether the host stands in.
+pub(super) fn failover(text: &str) -> Read<bool> {
+    match text {
+        "off" => Ok(false),
+        "host" => Ok(true),
+        _ => Err("give off or host".into()),
+    }
+}
+
+/// Whether its answers may lack all devices.
+pub(super) fn host_answers(text: &str) -> Read<bool> {
+    match text {
+        "whole" => Ok(false),
+        "partial" => Ok(true),
+        _ => Err("give whole or partial".into()),
+    }
+}
+
+pub(super) fn time_or_off(text: &str) -> Read<Option<Duration>> {
+    match text {
+        "off" => Ok(None),
+        _ => time_above_zero(text).map(Some).map_err(|wrong| format!("{wrong}, or off")),
+    }
+}
+
 /// A list with commas. The order is ours: best first.
 pub(super) fn change_sources(text: &str) -> Read<Vec<ChangeSource>> {
     let all = ChangeSource::ALL.map(ChangeSource::name);

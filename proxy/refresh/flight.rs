@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use prost::Message as _;
 use tokio::time::Instant;
 
@@ -27,6 +28,7 @@ impl<U: Upstream> Refresher<U> {
         let Reply { message, connection } = self.call(0, Call::List).await?;
         let published = self.shared.view.load_full();
         let old = published.list.as_ref().map(|part| &part.content);
+        let source = self.upstream.source();
         let reply = Part { content: message, epoch, begun };
         let shared = self.shared.clone();
         let patience = self.patience(&shared.config);
@@ -34,7 +36,10 @@ impl<U: Upstream> Refresher<U> {
         let (part, restarted) = taken.map_err(|error| self.malformed("List", &error))?;
         let same = old.is_some_and(|old| Arc::ptr_eq(old, &part.content));
         self.count_change(same);
-        if restarted && published.list.as_ref().is_some_and(Part::is_saved) {
+        let switched = published.list.is_some() && published.source != source;
+        if switched {
+            tracing::info!(source = source.name(), pods_kept = self.list.kept().len(), "first List of another source");
+        } else if restarted && published.list.as_ref().is_some_and(Part::is_saved) {
             tracing::info!(
                 pods_kept = self.list.kept().len(),
                 "the kubelet may have restarted too: its reply is completed by what was saved"
@@ -50,10 +55,12 @@ impl<U: Upstream> Refresher<U> {
         }
         // Nothing that GetAllocatableResources may show has changed since it was asked: it is as fresh as the list.
         let renewed = allocatable_count == self.allocatable_asked;
-        let source = self.upstream.source();
+        let unknown = self.upstream.unknown();
+        self.upstream.remember(Call::List, part.content.message_bytes());
         self.shared.publish(|view| {
             view.list = Some(part);
             view.source = source;
+            view.unknown = unknown;
             if renewed && let Some(allocatable) = view.allocatable.as_mut().filter(|part| !part.is_saved()) {
                 allocatable.epoch = epoch;
             }
@@ -90,6 +97,9 @@ impl<U: Upstream> Refresher<U> {
             };
             view.allocatable = Some(Part { content, epoch, begun });
         });
+        if let Some(Part { content: Ok(allocatable), .. }) = &self.shared.view.load().allocatable {
+            self.upstream.remember(Call::Allocatable, Bytes::copy_from_slice(allocatable.message()));
+        }
         self.stamps.allocatable = stamp;
         self.save();
         Ok(())
@@ -137,6 +147,7 @@ impl<U: Upstream> Refresher<U> {
         let reply = Part { content: message, epoch, begun };
         let taken = self.alpha.take(reply, connection, base.as_ref(), &patience).await;
         let (part, _) = taken.map_err(|error| self.malformed("v1alpha1 List", &error))?;
+        self.upstream.remember(Call::AlphaList, part.content.message_bytes());
         self.shared.publish(|view| view.alpha = Some(part.map(Ok)));
         self.stamps.alpha = stamp;
         self.save();

@@ -16,7 +16,7 @@ use super::{Activity, Shared};
 use crate::answer::{Answer, Answers, Ask, Freshness, Terms, Wait, Who};
 use crate::config::OnStale;
 use crate::grpc::{Code, Status};
-use crate::snapshot::{Lookup, PodList};
+use crate::snapshot::{Lookup, PodList, PodName};
 
 /// How long those wait at most for an answer as new as it should be who would then have the last good one.
 const BEFORE_STALE: Duration = Duration::from_secs(1);
@@ -219,6 +219,14 @@ impl Handle {
             None => Lookup::Absent,
         };
         match (verdict, found) {
+            (Verdict::Fresh | Verdict::Stale, Lookup::Found(_)) if is_known_in_part(view, namespace, name) => {
+                Now::Said(Err(Status::new(
+                    Code::Unavailable,
+                    format!(
+                        "podresources-proxy: the host answers in the kubelet's place, and only the kubelet knows the devices of pod {name} in namespace {namespace}"
+                    ),
+                )))
+            }
             (Verdict::Fresh | Verdict::Stale, Lookup::Found(framed)) => self.say(view, part, verdict, now, |_| Ok(framed)),
             (Verdict::Fresh, Lookup::Absent | Lookup::Ambiguous) => Now::Forward,
             // "Not found" is never said from an old snapshot.
@@ -239,6 +247,7 @@ impl Handle {
     ) -> Now {
         match (verdict, part) {
             (Verdict::Wait, _) | (_, None) => Now::Wait,
+            (Verdict::Expired, _) if self.shared.config.failover => Now::Wait,
             (Verdict::Expired, Some(part)) => {
                 let limit = humantime::format_duration(self.shared.config.max_stale);
                 let so = if part.is_saved() {
@@ -291,6 +300,13 @@ fn judge<T>(need: Option<&Need>, part: Option<&Part<T>>, reach: &Reach, now: Ins
         (None, Some(part)) if now.saturating_duration_since(part.begun) <= max_stale => Verdict::Stale,
         (None, _) => Verdict::Wait,
     }
+}
+
+/// Whether the source cannot tell all of a pod.
+fn is_known_in_part(view: &View, namespace: &str, name: &str) -> bool {
+    view.unknown
+        .as_ref()
+        .is_some_and(|unknown| unknown.contains(&PodName { namespace: namespace.to_owned(), name: name.to_owned() }))
 }
 
 /// Whoever would rather have an error than a stale answer has one.

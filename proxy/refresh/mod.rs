@@ -48,6 +48,8 @@ pub struct Config {
     pub upstream_burst: u32,
     /// How long the last good answer is given while the kubelet cannot be reached.
     pub max_stale: Duration,
+    /// Another source stands in after `max_stale`: who comes then waits for it.
+    pub failover: bool,
     /// How long after a kubelet restart a pod that it lost is kept, where its cgroup cannot be seen.
     pub restart_settle: Duration,
     /// How often to look when no event asks for it.

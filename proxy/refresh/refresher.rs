@@ -20,6 +20,7 @@ use super::schedule::Schedule;
 use super::trouble::{Step, Troubles};
 use super::view::Reach;
 use super::{Config, Shared, gets::Job};
+use crate::answer::Source;
 use crate::change::{Epoch, Settled};
 use crate::keep::{Keeper, Stamps};
 use crate::snapshot::PodList;
@@ -127,6 +128,9 @@ impl<U: Upstream> Refresher<U> {
         }
         let mut recheck_at = Instant::now();
         loop {
+            if self.upstream.switch() {
+                self.switched();
+            }
             self.note_changes();
             match self.next(Instant::now(), recheck_at) {
                 Next::Fly(urgency) => {
@@ -158,7 +162,31 @@ impl<U: Upstream> Refresher<U> {
         self.schedule.changed(Instant::now());
     }
 
+    /// Another source has been taken: what is published is the other one's word, and no answer to whoever asks from now on.
+    fn switched(&mut self) {
+        let now = Instant::now();
+        self.shared.publish(|view| {
+            view.list.iter_mut().for_each(|part| part.epoch = 0);
+            view.allocatable.iter_mut().for_each(|part| part.epoch = 0);
+            view.alpha.iter_mut().for_each(|part| part.epoch = 0);
+        });
+        for gate in [&mut self.gate, &mut self.list_gate, &mut self.allocatable_gate, &mut self.alpha_gate] {
+            *gate = Gate::open(now);
+        }
+        self.allocatable_asked = 0;
+        self.shared.stats.switches.add();
+        self.shared.epoch.bump(crate::change::Kind::Socket);
+    }
+
     fn next(&self, now: Instant, recheck_at: Instant) -> Next {
+        let next = self.next_flight(now, recheck_at);
+        match (next, self.upstream.due()) {
+            (Next::Idle { until }, Some(due)) => Next::Idle { until: until.min(due) },
+            (next, _) => next,
+        }
+    }
+
+    fn next_flight(&self, now: Instant, recheck_at: Instant) -> Next {
         let lanes =
             [(Lane::List, &self.list_gate), (Lane::Allocatable, &self.allocatable_gate), (Lane::AlphaList, &self.alpha_gate)];
         let wanted = lanes.into_iter().filter_map(|(lane, gate)| self.wanted(lane).map(|urgency| (gate.opens, urgency)));
@@ -201,6 +229,7 @@ impl<U: Upstream> Refresher<U> {
             () = self.shared.epoch.bumped() => {}
             () = self.shared.demand.news() => {}
             () = self.upstream.closed() => self.connection_ended(),
+            () = self.upstream.stirred() => {}
         }
     }
 
@@ -266,7 +295,9 @@ impl<U: Upstream> Refresher<U> {
         match (&connected, reach) {
             (Ok(()), Reach::Untried) => self.shared.publish(|view| view.reach = Reach::Up),
             (Ok(()), Reach::Down { since, .. }) => {
-                tracing::info!(down_for = ?since.elapsed(), "the kubelet can be reached again");
+                if self.upstream.source() == Source::Kubelet {
+                    tracing::info!(down_for = ?since.elapsed(), "the kubelet can be reached again");
+                }
                 self.shared.publish(|view| view.reach = Reach::Up);
             }
             (Err(Failure::Unreachable(why)), reach) => {

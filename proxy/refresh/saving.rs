@@ -1,10 +1,12 @@
 //! What survives a restart of ours: taken over at the start, handed over after each capture.
 
+use bytes::Bytes;
+
 use super::refresher::Refresher;
 use super::view::Part;
 use crate::answer::Source;
 use crate::keep::{Keeper, Kept, Offer, Saved};
-use crate::source::Upstream;
+use crate::source::{Call, Upstream};
 
 impl<U: Upstream> Refresher<U> {
     /// Has what is published saved from now on, and publishes what an earlier instance has saved. That is given to clients only while
@@ -21,6 +23,13 @@ impl<U: Upstream> Refresher<U> {
         }
         // As if it had been asked over a connection that is no more.
         self.allocatable_connection = u64::MAX;
+        self.upstream.remember(Call::List, list.content.message_bytes());
+        if let Some(alpha) = &alpha {
+            self.upstream.remember(Call::AlphaList, alpha.content.message_bytes());
+        }
+        if let Some(allocatable) = &allocatable {
+            self.upstream.remember(Call::Allocatable, Bytes::copy_from_slice(allocatable.content.message()));
+        }
         self.stamps = stamps;
         self.saved_server = server;
         self.shared.publish(|view| {

@@ -31,6 +31,8 @@ pub struct Stats {
     pub forwarded: Counter,
     /// Restarts of the kubelet that were merged.
     pub restarts: Counter,
+    /// Times that another source was taken.
+    pub switches: Counter,
 }
 
 /// A counter that only grows.

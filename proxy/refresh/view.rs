@@ -1,5 +1,6 @@
 //! What is published, and whether it will do for a request. Pure.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::answer::Source;
 use crate::grpc::Status;
-use crate::snapshot::{Allocatable, PodList};
+use crate::snapshot::{Allocatable, PodList, PodName};
 
 /// Something captured, and when.
 #[derive(Clone, Debug)]
@@ -51,6 +52,8 @@ pub struct View {
     pub reach: Reach,
     /// Whose words the list is.
     pub source: Source,
+    /// Pods in the list of which the source knows a part alone: their devices are the kubelet's to tell, and it does not answer.
+    pub unknown: Option<Arc<HashSet<PodName>>>,
 }
 
 /// What a request wants of an answer's age.
@@ -102,7 +105,7 @@ impl View {
     /// Before the first capture.
     #[must_use]
     pub const fn empty() -> Self {
-        Self { list: None, allocatable: None, alpha: None, reach: Reach::Untried, source: Source::Kubelet }
+        Self { list: None, allocatable: None, alpha: None, reach: Reach::Untried, source: Source::Kubelet, unknown: None }
     }
 
     /// Whether this instance has captured List.

@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+use super::lobby::{Caller, Waiting};
 use super::socket::SocketFile;
 use super::stats::Stats;
 use super::transport::Transport;
@@ -40,7 +41,7 @@ pub(super) struct Acceptor {
     /// The path that leads to the listener, withdrawn before it is closed; TCP has none.
     pub(super) file: Option<Arc<SocketFile>>,
     /// One for each worker of `stats`, in the same order.
-    pub(super) workers: Vec<mpsc::UnboundedSender<OwnedFd>>,
+    pub(super) workers: Vec<mpsc::UnboundedSender<Accepted>>,
     pub(super) stats: Arc<Stats>,
     /// Most connections open at a time.
     pub(super) limit: usize,
@@ -48,15 +49,22 @@ pub(super) struct Acceptor {
     pub(super) for_root: usize,
 }
 
+/// A connection that nobody has looked at yet.
+pub(super) struct Accepted {
+    pub(super) socket: OwnedFd,
+    pub(super) waiting: Waiting,
+}
+
 /// Takes connections out of the queue.
 struct Queue {
     file: Option<Arc<SocketFile>>,
-    workers: Vec<mpsc::UnboundedSender<OwnedFd>>,
+    workers: Vec<mpsc::UnboundedSender<Accepted>>,
     stats: Arc<Stats>,
     limit: usize,
     for_root: usize,
     spare: Option<OwnedFd>,
     over_limit: Seldom,
+    crowded: Seldom,
     out_of_descriptors: Seldom,
     failing: Seldom,
 }
@@ -82,6 +90,7 @@ pub(super) fn start<T: Transport>(acceptor: Acceptor, stop: CancellationToken, a
             for_root,
             spare,
             over_limit: Seldom::default(),
+            crowded: Seldom::default(),
             out_of_descriptors: Seldom::default(),
             failing: Seldom::default(),
         };
@@ -90,11 +99,6 @@ pub(super) fn start<T: Transport>(acceptor: Acceptor, stop: CancellationToken, a
         }
     })?;
     Ok(())
-}
-
-/// Whether uid 0 has connected, as the kernel noted it then: a system call that does not block.
-fn is_root(socket: &OwnedFd) -> bool {
-    rustix::net::sockopt::socket_peercred(socket).is_ok_and(|peer| peer.uid.is_root())
 }
 
 fn spare() -> Option<OwnedFd> {
@@ -170,9 +174,11 @@ impl Queue {
 
     fn hand_over(&mut self, socket: OwnedFd) {
         let Self { workers, stats, limit, for_root, .. } = self;
+        let caller = Caller::of(&socket);
         let loads = stats.workers.iter().map(|worker| worker.open.load(Relaxed));
-        let open: u64 = loads.clone().sum();
-        let full = open >= *limit as u64 || (open >= limit.saturating_sub(*for_root).max(1) as u64 && !is_root(&socket));
+        // Those that wait to be looked at are on top: most of them may not stay.
+        let open = loads.clone().sum::<u64>().saturating_sub(stats.accept.lobby.waiting() as u64);
+        let full = open >= *limit as u64 || (open >= limit.saturating_sub(*for_root).max(1) as u64 && !caller.is_root());
         if full {
             stats.accept.over_limit.fetch_add(1, Relaxed);
             if self.over_limit.now() {
@@ -180,10 +186,17 @@ impl Queue {
             }
             return;
         }
+        let Some(waiting) = stats.accept.lobby.enter(caller) else {
+            stats.accept.over_limit.fetch_add(1, Relaxed);
+            if self.crowded.now() {
+                warn!(?caller, "connection closed: its process dials faster than it can be looked at");
+            }
+            return;
+        };
         let Some((least, _)) = loads.enumerate().min_by_key(|(_, load)| *load) else { return };
         stats.workers[least].open.fetch_add(1, Relaxed);
         stats.accept.accepted.fetch_add(1, Relaxed);
-        if workers[least].send(socket).is_err() {
+        if workers[least].send(Accepted { socket, waiting }).is_err() {
             stats.workers[least].open.fetch_sub(1, Relaxed);
         }
     }

@@ -47,7 +47,20 @@ pub struct Limits {
     pub grace: Duration,
 }
 
+/// File descriptors that are needed for other things: the kubelet, change sources, files, looks into `/proc`.
+const OWN_DESCRIPTORS: u64 = 96;
+
 // === impl Limits ===
+
+impl Limits {
+    /// How many connections can be open with so many file descriptors, those included that wait to be looked at. At least a few: less is
+    /// no use to anybody.
+    #[must_use]
+    pub fn connections_within(descriptors: u64) -> usize {
+        let left = usize::try_from(descriptors.saturating_sub(OWN_DESCRIPTORS)).unwrap_or(usize::MAX);
+        (left - left / 8).max(16)
+    }
+}
 
 impl Default for Limits {
     fn default() -> Self {
@@ -61,5 +74,18 @@ impl Default for Limits {
             default_deadline: Duration::from_secs(10),
             grace: Duration::from_secs(5),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_descriptors_for_the_kubelet_and_for_those_that_wait() {
+        for (descriptors, connections) in [(0, 16), (256, 140), (1_024, 812), (1 << 20, 917_420)] {
+            assert_eq!(Limits::connections_within(descriptors), connections);
+        }
+        assert_eq!(Limits::connections_within(u64::MAX), usize::MAX - 96 - (usize::MAX - 96) / 8);
     }
 }

@@ -12,6 +12,8 @@ use crate::admission::{Admitted, Table};
 use crate::peer::Peer;
 
 use super::Stats;
+use super::lobby::Waiting;
+use super::pause::has_hung_up;
 
 /// Says who is at the other end of a socket. May block: it is called on threads that are there for it.
 pub type Identify = dyn Fn(BorrowedFd<'_>) -> Peer + Send + Sync;
@@ -32,15 +34,17 @@ pub(super) const LOOKING: usize = 2;
 
 impl Door {
     /// Lets a connection in, or says nothing and closes it: its client is told by the end of the connection, before any HTTP/2.
-    pub(super) async fn enter(&self, socket: OwnedFd, stats: &Stats) -> Option<(OwnedFd, Admitted)> {
+    pub(super) async fn enter(&self, socket: OwnedFd, waiting: Waiting, stats: &Stats) -> Option<(OwnedFd, Admitted)> {
         let identify = Arc::clone(&self.identify);
         let looked = spawn_blocking(move || {
-            let peer = identify(socket.as_fd());
+            // Dialled and gone: nobody is there to be told apart.
+            let peer = (!has_hung_up(&socket)).then(|| identify(socket.as_fd()));
+            drop(waiting);
             (socket, peer)
         });
         let (socket, peer) = looked.await.ok()?;
-        let open = usize::try_from(stats.connections_open()).unwrap_or(usize::MAX);
-        match self.table.join(peer, open, Instant::now()) {
+        let peer = peer?;
+        match self.table.join(peer, stats.connections_known(), Instant::now()) {
             Ok(admitted) => Some((socket, admitted)),
             Err(reason) => {
                 debug!(reason = reason.name(), "connection closed: its client is over a limit");

@@ -25,6 +25,7 @@ mod config;
 mod connection;
 mod door;
 pub mod gather;
+mod lobby;
 pub mod mend;
 mod metadata;
 mod method;
@@ -195,7 +196,7 @@ impl Threads {
         A: Answers + Clone + Send,
     {
         let for_root = door.map_or(0, |door| door.table.config().for_root());
-        let stats = Arc::new(Stats::new(worker::count(config.threads)));
+        let stats = Arc::new(Stats::new(worker::count(config.threads), config.limits.connections));
         let (alive, living) = mpsc::channel(1);
         let mut workers = Vec::new();
         for (index, answers) in std::iter::repeat_n(answers, stats.workers.len()).enumerate() {

@@ -88,7 +88,7 @@ impl<T: AsFd> Pause<T> {
 }
 
 /// Whether the other end is closed. The kernel says so whether or not anything is left to be read.
-fn has_hung_up(socket: &impl AsFd) -> bool {
+pub(super) fn has_hung_up(socket: &impl AsFd) -> bool {
     let mut looked = [PollFd::new(socket, PollFlags::empty())];
     let polled = poll(&mut looked, Some(&Timespec::default()));
     polled.is_ok() && looked[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)

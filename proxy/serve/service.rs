@@ -24,6 +24,7 @@ use crate::proto::{v1, v1alpha1};
 
 use super::body::{GRPC_STATUS, Reply};
 use super::door::Door;
+use super::lobby::Waiting;
 use super::metadata::{self, Labels};
 use super::session::{Piece, Session};
 use super::stats::{Stats, WorkerStats};
@@ -110,9 +111,9 @@ impl<A: Answers> Shared<A> {
     }
 
     /// Lets a connection in, with its client's limits where there are any. `None`: it may not stay.
-    pub(super) async fn enter(&self, socket: OwnedFd) -> Option<(OwnedFd, Option<Admitted>)> {
+    pub(super) async fn enter(&self, socket: OwnedFd, waiting: Waiting) -> Option<(OwnedFd, Option<Admitted>)> {
         let Some(door) = &self.door else { return Some((socket, None)) };
-        let (socket, admitted) = door.enter(socket, &self.stats).await?;
+        let (socket, admitted) = door.enter(socket, waiting, &self.stats).await?;
         Some((socket, Some(admitted)))
     }
 

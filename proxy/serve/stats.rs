@@ -1,10 +1,12 @@
 //! What the serving side counts. Each worker writes to its own numbers, without locks or look-ups; whoever reads adds them up.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::grpc::Code;
 
 use super::Method;
+use super::lobby::Lobby;
 
 /// gRPC status codes, 0 to 16.
 const CODES: usize = 17;
@@ -30,11 +32,12 @@ pub(super) struct WorkerStats {
 }
 
 /// What the accepting thread counts.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct AcceptStats {
     pub(super) accepted: AtomicU64,
     pub(super) over_limit: AtomicU64,
     pub(super) out_of_descriptors: AtomicU64,
+    pub(super) lobby: Arc<Lobby>,
 }
 
 /// Counts one call: in flight until dropped, then under its method and code. One that is dropped without having ended was cancelled.
@@ -48,8 +51,17 @@ pub(super) struct Call<'a> {
 // === impl Stats ===
 
 impl Stats {
-    pub(super) fn new(workers: usize) -> Self {
-        Self { workers: (0..workers).map(|_| WorkerStats::default()).collect(), accept: AcceptStats::default() }
+    /// `connections`: how many may be open at a time.
+    pub(super) fn new(workers: usize, connections: usize) -> Self {
+        Self {
+            workers: (0..workers).map(|_| WorkerStats::default()).collect(),
+            accept: AcceptStats {
+                accepted: 0.into(),
+                over_limit: 0.into(),
+                out_of_descriptors: 0.into(),
+                lobby: Lobby::new(connections),
+            },
+        }
     }
 
     /// Calls that ended with this code; `None` for paths that are no method of ours. A call that its client gave up counts as
@@ -71,6 +83,11 @@ impl Stats {
     /// Connections open now.
     pub fn connections_open(&self) -> u64 {
         self.sum(|worker| &worker.open)
+    }
+
+    /// Of those, the ones whose client is known.
+    pub(super) fn connections_known(&self) -> usize {
+        usize::try_from(self.connections_open()).unwrap_or(usize::MAX).saturating_sub(self.accept.lobby.waiting())
     }
 
     /// Connections taken so far.
@@ -153,7 +170,7 @@ mod tests {
 
     #[test]
     fn calls_are_counted_by_method_and_code_over_all_workers() {
-        let stats = Stats::new(2);
+        let stats = Stats::new(2, 4096);
         stats.workers[0].begin(Some(Method::List)).replied(10);
         stats.workers[1].begin(Some(Method::List)).replied(30);
         stats.workers[1].begin(Some(Method::Get)).failed(Code::Unknown);
@@ -167,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_call_is_in_flight_until_it_ends_and_cancelled_where_it_does_not() {
-        let stats = Stats::new(1);
+        let stats = Stats::new(1, 4096);
         let call = stats.workers[0].begin(Some(Method::List));
         assert_eq!(stats.in_flight(), 1);
         drop(call);

@@ -4,7 +4,6 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -17,6 +16,7 @@ use tracing::debug;
 
 use crate::answer::Answers;
 
+use super::accept::Accepted;
 use super::service::Shared;
 use super::transport::Transport;
 use super::{connection, door};
@@ -34,7 +34,7 @@ pub(super) fn count(cap: Option<std::num::NonZeroUsize>) -> usize {
 pub(super) fn start<T, A>(
     name: String,
     shared: impl FnOnce() -> Shared<A> + Send + 'static,
-    mut sockets: mpsc::UnboundedReceiver<OwnedFd>,
+    mut sockets: mpsc::UnboundedReceiver<Accepted>,
     stop: CancellationToken,
     alive: mpsc::Sender<Infallible>,
 ) -> io::Result<()>
@@ -60,10 +60,10 @@ where
             let shared = Rc::new(shared());
             let grace = shared.limits.grace;
             let connections = TaskTracker::new();
-            while let Some(socket) = sockets.recv().await {
+            while let Some(Accepted { socket, waiting }) = sockets.recv().await {
                 let (open, stop) = (Open(Rc::clone(&shared)), stop.clone());
                 connections.spawn_local(async move {
-                    let Some((socket, admitted)) = open.0.enter(socket).await else { return };
+                    let Some((socket, admitted)) = open.0.enter(socket, waiting).await else { return };
                     match T::from_accepted(socket) {
                         Ok(socket) => connection::serve(socket, admitted, Rc::clone(&open.0), stop).await,
                         Err(error) => debug!(%error, "connection lost before it was served"),

@@ -147,6 +147,11 @@ impl PodList {
         self.framed.clone()
     }
 
+    /// The whole reply without its prefix. It counts a reference.
+    pub fn message_bytes(&self) -> Bytes {
+        self.framed.slice(PREFIX_LEN..)
+    }
+
     /// The whole reply without its prefix, byte for byte as it came.
     pub fn message(&self) -> &[u8] {
         unframed(&self.framed)

@@ -1,19 +1,24 @@
 //! Where answers come from. A source is asked by [`crate::refresh`] alone, and knows nothing of epochs or clients.
 
 mod chosen;
+pub mod failover;
 pub mod host;
 mod kubelet;
 
+use std::collections::HashSet;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::time::Instant;
 
 use crate::answer;
 use crate::grpc::Status;
+use crate::snapshot::PodName;
 
 pub use chosen::Chosen;
+pub use failover::Failover;
 pub use host::Host;
 pub use kubelet::Kubelet;
 
@@ -97,4 +102,27 @@ pub trait Upstream: Clone + 'static {
 
     /// Resolves when the connection that exists now has ended; never, where there is none.
     fn closed(&self) -> impl Future<Output = ()>;
+
+    /// When another source is to be taken, though nobody asks for anything; `None`: not that one knows.
+    fn due(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Takes another source where that is due, and says whether it did. The refresher alone calls it, between two flights.
+    fn switch(&self) -> bool {
+        false
+    }
+
+    /// Resolves when [`Upstream::due`] may have changed.
+    fn stirred(&self) -> impl Future<Output = ()> {
+        std::future::pending()
+    }
+
+    /// What has been published of the kubelet's word, for a time without it.
+    fn remember(&self, _call: Call<'_>, _message: Bytes) {}
+
+    /// Pods in the last List of whom this source knows a part alone; `None`: it knows all of all.
+    fn unknown(&self) -> Option<Arc<HashSet<PodName>>> {
+        None
+    }
 }

@@ -21,14 +21,20 @@ const SETTLE_EVERY: usize = 8;
 type Containers = BTreeMap<(String, String, String), Vec<i64>>;
 
 /// Where containerd keeps its bundles, as the node has it.
-const BUNDLES: &str = "/run/containerd/state/io.containerd.runtime.v2.task/k8s.io";
+pub(crate) const BUNDLES: &str = "/run/containerd/state/io.containerd.runtime.v2.task/k8s.io";
 
-/// The proxy with the host as its source, which sees this node's pods alone.
-async fn host(node: &Node) -> Proxy {
+/// Flags by which the host source sees this node's pods alone.
+pub(crate) fn flags(node: &Node, source: &str) -> Vec<String> {
     let (cgroups, config) = (node.cgroup_root(), node.kubelet_config());
     let (cgroups, config) = (cgroups.to_str().unwrap(), config.to_str().unwrap());
-    let flags = ["--source", "host", "--cgroup-root", cgroups, "--bundle-dirs", BUNDLES, "--kubelet-config", config];
-    Proxy::start_inside(node, &flags).await
+    let flags = ["--source", source, "--cgroup-root", cgroups, "--bundle-dirs", BUNDLES, "--kubelet-config", config];
+    flags.map(str::to_owned).to_vec()
+}
+
+/// The proxy with the host as its source.
+async fn host(node: &Node) -> Proxy {
+    let flags = flags(node, "host");
+    Proxy::start_inside(node, &flags.iter().map(String::as_str).collect::<Vec<_>>()).await
 }
 
 /// Exclusive CPUs by container.

@@ -11,6 +11,8 @@ mod cgroup;
 mod clients;
 mod cluster;
 mod cni_add;
+mod drift;
+mod failover;
 mod fidelity;
 mod host;
 mod identity;

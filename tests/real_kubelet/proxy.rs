@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::node::{Node, wait};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_podresources-proxy");
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_podresources-proxy");
 /// Where the proxy has its socket, among a node's scratch folders.
 pub(crate) const FOLDER: &str = "proxy";
 /// The socket's name there.

@@ -39,6 +39,7 @@ pub(crate) const GCC_AARCH64: Means = program("aarch64-linux-gnu-gcc", "gcc-aarc
 pub(crate) const APT: Means = program("apt-get", "apt (Debian: the guest's kernels are Debian's)");
 pub(crate) const DPKG: Means = program("dpkg-deb", "dpkg (Debian)");
 pub(crate) const XZ: Means = program("xz", "xz-utils (Debian)");
+pub(crate) const PRLIMIT: Means = program("prlimit", "util-linux (Debian)");
 pub(crate) const SETPRIV: Means = program("setpriv", "util-linux (Debian)");
 pub(crate) const MUSL_X86_64: Means =
     rust_target("x86_64-unknown-linux-musl", "Rust's target (rustup target add x86_64-unknown-linux-musl)");

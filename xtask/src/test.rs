@@ -31,6 +31,8 @@ enum Area {
     H2spec,
     /// Never stale: real cgroups changed under a running proxy
     Freshness,
+    /// Nobody starves anybody: bad clients of every kind beside honest ones
+    Abuse,
     /// The eBPF programs in a kernel that grants all of them: an emulated virtual machine
     Vm,
     /// A real kubelet, and real clients of every age in front of it
@@ -41,6 +43,7 @@ enum Area {
 const H2SPEC: &str = "h2spec";
 const REAL_KUBELET: &str = "real_kubelet";
 const FRESHNESS: &str = "freshness";
+const ABUSE: &str = "abuse";
 const EBPF: &str = "ebpf";
 const CORPUS: &str = "corpus";
 /// What only a kernel with fexit or kprobes can hold; the test in the virtual machine runs it.
@@ -71,6 +74,9 @@ pub(crate) fn run(Args { only }: &Args) -> ExitCode {
     if wanted(Area::Freshness) {
         report.step("freshness, on real cgroups", &[means::ROOT], freshness);
     }
+    if wanted(Area::Abuse) {
+        report.step("abuse beside honest clients", &[means::ROOT, means::GO, means::PRLIMIT], abuse);
+    }
     if wanted(Area::Vm) {
         report.step("eBPF in a virtual machine", &vm::needs(vm::Arch::X86_64), in_vm);
     }
@@ -87,7 +93,7 @@ fn integration() -> Result<()> {
     command.args(["test", "--locked"]);
     let targets = test_targets()?;
     let mut some = false;
-    for target in targets.iter().filter(|target| ![H2SPEC, REAL_KUBELET, FRESHNESS, CORPUS].contains(&target.as_str())) {
+    for target in targets.iter().filter(|target| ![H2SPEC, REAL_KUBELET, FRESHNESS, CORPUS, ABUSE].contains(&target.as_str())) {
         command.args(["--test", target]);
         some = true;
     }
@@ -121,6 +127,11 @@ fn freshness() -> Result<()> {
     // Latencies are printed, and one storm at a time is enough.
     command.args(["test", "--locked", "--test", FRESHNESS, "--", "--include-ignored", "--test-threads=1", "--nocapture"]);
     shell::run(command.args(["--skip", IN_THE_VM]))
+}
+
+fn abuse() -> Result<()> {
+    let clients = build_clients(&["storm"])?;
+    shell::run(shell::cargo().args(["test", "--locked", "--test", ABUSE]).env("CLIENTS_BIN", clients))
 }
 
 /// One kernel; the others by hand, with `cargo xtask vm`.

@@ -90,6 +90,11 @@ fn parts(readiness: &Readiness, heartbeats: &Heartbeats) -> Parts {
         }),
         status: Box::new(move || status::Status { version: "1.2.3".into(), readiness: told.report(), ..status::Status::default() }),
         clients: Box::new(|| vec![status::Client { client: "uid:7".into(), ..status::Client::default() }]),
+        source: Box::new(|wish| match wish {
+            None => Ok("auto".to_owned()),
+            Some("host") => Ok("host".to_owned()),
+            Some(other) => Err(format!("{other:?} is no source")),
+        }),
         config: Box::new(|| "mode = \"cache\"\n".to_owned()),
     }
 }
@@ -115,7 +120,7 @@ fn probes_and_scrapes_answer_over_tcp_and_nothing_private_does() {
     assert_reply(&server.get("/readyz"), 200, "ready\n");
     assert_reply(&server.get("/metrics"), 200, "podresources_proxy_build_info{");
     assert_reply(&server.get("/"), 200, "/healthz ");
-    for private in ["/status", "/clients", "/config", "/loglevel"] {
+    for private in ["/status", "/clients", "/config", "/loglevel", "/source"] {
         let reply = server.get(private);
         assert_reply(&reply, 404, &format!("nothing at {private}; there is:\n"));
         assert_reply(&reply, 404, "/metrics ");
@@ -172,6 +177,16 @@ fn health_fails_when_a_thread_breaks_its_promise() {
     assert_reply(&server.get("/healthz"), 503, "worker 0: no sign of life for ");
     drop(beat);
     assert_reply(&server.get("/healthz"), 200, "ok\n");
+}
+
+#[test]
+fn a_source_is_asked_for_at_the_socket_and_a_wrong_one_is_refused() {
+    let server = Server::start();
+    assert_eq!(server.ask(Method::GET, "/source", "").body, "auto\n");
+    assert_eq!(server.ask(Method::PUT, "/source", "host\n").body, "host\n");
+    let refused = server.ask(Method::PUT, "/source", "moon");
+    assert_eq!((refused.status, refused.body.as_str()), (StatusCode::BAD_REQUEST, "\"moon\" is no source\n"));
+    assert_reply(&server.tcp("PUT /source HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nhost"), 404, "");
 }
 
 #[test]

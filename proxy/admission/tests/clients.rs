@@ -162,6 +162,8 @@ async fn the_last_connections_are_for_newcomers_and_the_very_last_for_root() {
     assert_eq!(newcomer(630), Ok(()));
     assert_eq!(newcomer(631), Err(Reason::Full));
     assert_eq!(table.join(root, 640, Instant::now()).map(drop), Ok(()));
+    let root_of_a_pod = Peer { uid: 0, ..pod(3) };
+    assert_eq!(table.join(root_of_a_pod, 631, Instant::now()).map(drop), Err(Reason::Full));
 }
 
 #[tokio::test(start_paused = true)]

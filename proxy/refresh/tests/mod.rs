@@ -1,5 +1,6 @@
 //! The refresher and its handle together, against a kubelet in memory, in virtual time.
 
+mod failover;
 mod outage;
 mod restart;
 mod saved;
@@ -19,7 +20,7 @@ use crate::change::{Kind, Settled};
 use crate::grpc::{Code, Status};
 use crate::keep::Saved;
 use crate::proto::{v1, v1alpha1};
-use crate::source::Failure;
+use crate::source::{Failure, Upstream};
 
 /// A refresher at work, and what a client sees of it.
 struct Rig {
@@ -48,6 +49,17 @@ impl Rig {
         saved: impl FnOnce() -> Option<Saved>,
         test: impl FnOnce(Rig) -> F,
     ) {
+        Self::run_on(set, prepare, saved, |kubelet| kubelet, test);
+    }
+
+    /// The same, with another source that is made of the kubelet.
+    fn run_on<F: Future<Output = ()>, U: Upstream>(
+        set: impl FnOnce(&mut Config),
+        prepare: impl FnOnce(&mut State),
+        saved: impl FnOnce() -> Option<Saved>,
+        source: impl FnOnce(FakeKubelet) -> U,
+        test: impl FnOnce(Rig) -> F,
+    ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         tokio::task::LocalSet::new().block_on(&runtime, async {
             let epoch = Arc::new(Epoch::new(Vec::new()));
@@ -56,6 +68,7 @@ impl Rig {
                 upstream_rate: 20.0,
                 upstream_burst: 4,
                 max_stale: Duration::from_mins(5),
+                failover: false,
                 restart_settle: Duration::from_mins(1),
                 interval: Duration::from_secs(10),
                 kubepods: Kubepods { cgroup_root: nowhere.clone(), pod_logs: nowhere },
@@ -69,7 +82,8 @@ impl Rig {
                 prepare(state);
             });
             let settled = watch::Sender::new(None);
-            let refresher = Refresher::new(channel, kubelet.clone()).keeping(None, saved()).with_settled(Some(settled.subscribe()));
+            let refresher =
+                Refresher::new(channel, source(kubelet.clone())).keeping(None, saved()).with_settled(Some(settled.subscribe()));
             let refresher = tokio::task::spawn_local(refresher.run());
             test(Rig { kubelet, handle, epoch, settled }).await;
             refresher.abort();

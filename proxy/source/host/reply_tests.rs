@@ -77,6 +77,7 @@ fn pods() -> Pods {
         containers,
         cpus: None,
         left_out,
+        left_over: Vec::new(),
     };
     let exclusive = container(Some("main"), "3,1", Verdict::Exclusive);
     let shared = container(Some("a"), "0,2", Verdict::Not(Because::Overlaps));

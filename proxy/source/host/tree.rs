@@ -443,7 +443,9 @@ impl Pod {
             Some(_) if unnamed && containers.iter().all(|container| container.name.is_none()) => Some(Why::PodWithoutContainers),
             Some(_) => None,
         };
+        let left_over = self.skipped.named().iter().filter(|skip| skip.why == Why::LeftOver);
         view::Pod {
+            left_over: left_over.map(|skip| skip.what.clone()).collect(),
             name: self.name.clone(),
             uid: self.uid,
             cgroup: cgroup.to_owned(),

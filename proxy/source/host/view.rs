@@ -44,6 +44,8 @@ pub struct Pod {
     pub containers: Vec<Container>,
     /// CPUs that are the pod's as a whole.
     pub cpus: Option<CpuSet>,
+    /// Containers' cgroups in it without processes and without a bundle, the first few.
+    pub left_over: Vec<String>,
     /// Why answers do not have it.
     pub left_out: Option<Why>,
 }
