@@ -47,7 +47,8 @@ async fn look(who: &str, place: &Place, command: Command, granted: bool) {
         assert!(ebpf.parts.iter().all(|part| part.state != "attached" || part.name.starts_with("ring/")), "{who}: {ebpf:?}");
     }
     // They need nothing.
-    assert_eq!(source("kubelet-dirs").state, "active", "{who}: {:?}", source("kubelet-dirs"));
+    let dirs = source("kubelet-dirs");
+    assert!(["active", "degraded"].contains(&dirs.state.as_str()), "{who}: what may be read is watched: {dirs:?}");
     proxy.stop().await;
 }
 
