@@ -80,14 +80,17 @@ impl Drift {
             }
             compared = epoch;
             tell(&confirmation.look(Instant::now(), findings));
-            let mut state = self.state();
-            state.comparisons += 1;
-            state.findings = confirmation.confirmed();
-            drop(state);
+            self.note(confirmation.confirmed());
             if let Some(due) = confirmation.due() {
                 sleep_until(due.min(Instant::now() + LEAST)).await;
             }
         }
+    }
+
+    fn note(&self, findings: Vec<Finding>) {
+        let mut state = self.state();
+        state.comparisons += 1;
+        state.findings = findings;
     }
 
     /// The section of `/status`.

@@ -174,21 +174,19 @@ impl App {
         let heartbeats = admin::Heartbeats::new(tokio::time::Instant::now());
         let keep_report = self.keep.report.clone();
         let (board, drift) = (source::failover::Board::default(), drift::Drift::default());
-        let mut refreshing = refreshing::start(
-            &self.config,
-            self.host.clone(),
-            board.clone(),
-            self.config.drift_check.map(|every| {
+        let work = refreshing::Work {
+            host: self.host.clone(),
+            board: board.clone(),
+            drift: self.config.drift_check.map(|every| {
                 let (handle, host, kubepods) = (self.handle.clone(), self.host.clone(), self.config.refresh.kubepods.clone());
                 (drift.clone(), drift::Check { handle, host, kubepods, every })
             }),
-            self.channel,
-            &self.sources,
-            self.keep,
-            heartbeats.promise("refresher", REFRESHER_BEAT, tokio::time::Instant::now()),
-            refreshing_stop.clone(),
-        )
-        .map_err(|source| Error::Part { part: "the refresher's thread", source })?;
+            channel: self.channel,
+            keep: self.keep,
+            heartbeat: heartbeats.promise("refresher", REFRESHER_BEAT, tokio::time::Instant::now()),
+        };
+        let mut refreshing = refreshing::start(&self.config, &self.sources, work, refreshing_stop.clone())
+            .map_err(|source| Error::Part { part: "the refresher's thread", source })?;
         let watching_beat = heartbeats.promise("changes", watching::BEAT, tokio::time::Instant::now());
         let watching = watching::start(self.sources.clone(), self.epoch, watching_beat)
             .map_err(|source| Error::Part { part: "the thread that watches for changes", source })?;

@@ -24,17 +24,18 @@ pub(super) struct Refreshing {
     ended: oneshot::Receiver<()>,
 }
 
-pub(super) fn start(
-    config: &Config,
-    host: Host,
-    board: Board,
-    drift: Option<(Drift, drift::Check)>,
-    channel: Channel,
-    sources: &Sources,
-    keep: Keep,
-    heartbeat: Heartbeat,
-    stop: CancellationToken,
-) -> io::Result<Refreshing> {
+/// What the thread works with.
+pub(super) struct Work {
+    pub(super) host: Host,
+    pub(super) board: Board,
+    pub(super) drift: Option<(Drift, drift::Check)>,
+    pub(super) channel: Channel,
+    pub(super) keep: Keep,
+    pub(super) heartbeat: Heartbeat,
+}
+
+pub(super) fn start(config: &Config, sources: &Sources, work: Work, stop: CancellationToken) -> io::Result<Refreshing> {
+    let Work { host, board, drift, channel, keep, heartbeat } = work;
     let settled = sources.settled();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let config = config.clone();
@@ -44,7 +45,7 @@ pub(super) fn start(
         let _alive: oneshot::Sender<()> = alive;
         LocalSet::new().block_on(&runtime, async {
             let Keep { keeper, saved, mut writer, .. } = keep;
-            let refresh = async {
+            let refresh = Box::pin(async {
                 let source = chosen(&config, host.clone());
                 match config.failover {
                     // The host does not stand in for itself.
@@ -54,7 +55,7 @@ pub(super) fn start(
                     }
                     _ => Refresher::new(channel, source).keeping(keeper, saved).with_settled(settled).run().await,
                 }
-            };
+            });
             let compare = async {
                 if let Some((drift, check)) = drift {
                     drift.watch(check).await;

@@ -34,6 +34,7 @@ struct Comparison<'a> {
 
 /// All disagreements, in order. `logged`: names by uid from the pod log directory, for pods that have a cgroup and nothing in it yet.
 #[must_use]
+#[expect(clippy::implicit_hasher, reason = "there is one kind of such a map here")]
 pub fn compare(told: &Told, host: &View, logged: &HashMap<PodUid, PodName>) -> Vec<Finding> {
     let listed = told.pods.iter().enumerate().map(|(at, pod)| ((pod.namespace.as_str(), pod.name.as_str()), at)).collect();
     let mut comparison = Comparison { told, listed, claims: claims(told), findings: Vec::new() };

@@ -1,6 +1,6 @@
 //! Where the kubelet's view of the node and the host's disagree, container by container.
 //!
-//! [`compare`] is the judgement, pure; [`Confirmation`] says which of its findings last, since both sides change while they are looked
+//! [`compare()`] is the judgement, pure; [`Confirmation`] says which of its findings last, since both sides change while they are looked
 //! at. docs/HOST.md says what each kind means. In doubt there is no finding.
 
 mod compare;

@@ -1,5 +1,6 @@
 //! The pods of the cgroup tree, kept: a full scan, and after that only what changed.
 //!
+//! Long because the kept facts, what a change touches and the judgement of it hold each other's invariants.
 //! Blocks. Files that vanish while they are read are normal: what they belonged to is gone.
 
 use std::collections::BTreeMap;
