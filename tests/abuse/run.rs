@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use podresources_proxy::simulate::Method;
 use rustix::process::Signal;
 use tokio::net::UnixListener;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::abuser::Abusers;
 use crate::cases::{Case, Trouble};
@@ -66,7 +66,7 @@ impl Outcome {
         let mut faults = Vec::new();
         let mut wrong = |is: bool, text: String| {
             if is {
-                faults.push(text)
+                faults.push(text);
             }
         };
         let expected = HONEST as usize;
@@ -115,7 +115,7 @@ pub(crate) async fn run(case: &Case, form: &Form) -> Outcome {
     }
     sleep(form.length).await;
     let took = since.elapsed().as_secs_f64();
-    let (asked, cpu) = (upstream(&simulator) - asked, (self::cpu(&proxy) - cpu).as_secs_f64() / took);
+    let (asked, cpu) = (upstream(&simulator) - asked, self::cpu(&proxy).saturating_sub(cpu).as_secs_f64() / took);
     let seen = tokio::task::spawn_blocking(|| honest.end()).await.unwrap();
     let done = tokio::task::spawn_blocking(|| abusers.end()).await.unwrap();
     let left = left(&place, &proxy, before).await;

@@ -2,6 +2,7 @@
 //!
 //! `inputs/<target>.bin` holds many, each behind its length (4 bytes, little-endian); `found/<target>/` one a file, named for what it broke.
 //! See docs/FUZZING.md.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod properties;
 

@@ -23,9 +23,9 @@ pub(super) fn attacks() -> Vec<Attack> {
         Attack::new("settings", 4, |path| same(path, &frame(SETTINGS, 0, 0, &[]))),
         Attack::new("priorities", 4, |path| same(path, &frame(PRIORITY, 0, 1, &[0, 0, 0, 3, 0]))),
         Attack::new("unknown-frames", 4, |path| same(path, &frame(0xfe, 0, 0, &[0; 8]))),
-        Attack::new("empty-data", 4, |path| after(path, head(1, LIST, "localhost"), &frame(DATA, 0, 1, &[]))),
-        Attack::new("empty-continuations", 4, |path| after(path, unended_head(), &frame(CONTINUATION, 0, 1, &[]))),
-        Attack::new("endless-headers", 4, |path| after(path, unended_head(), &frame(CONTINUATION, 0, 1, &long_header()))),
+        Attack::new("empty-data", 4, |path| after(path, &head(1, LIST, "localhost"), &frame(DATA, 0, 1, &[]))),
+        Attack::new("empty-continuations", 4, |path| after(path, &unended_head(), &frame(CONTINUATION, 0, 1, &[]))),
+        Attack::new("endless-headers", 4, |path| after(path, &unended_head(), &frame(CONTINUATION, 0, 1, &long_header()))),
         Attack::new("hpack-bomb", 4, hpack_bomb),
         Attack::new("garbage", 4, |path| garbage(path, &[])),
         Attack::new("garbage-after-preface", 4, |path| garbage(path, PREFACE)),
@@ -36,13 +36,13 @@ fn same(path: &Path, frame: &[u8]) -> io::Result<()> {
     pour_same(&mut drained(path)?, BATCH as u64, &frame.repeat(BATCH))
 }
 
-fn after(path: &Path, first: Vec<u8>, frame: &[u8]) -> io::Result<()> {
+fn after(path: &Path, first: &[u8], frame: &[u8]) -> io::Result<()> {
     let mut socket = drained(path)?;
-    socket.write_all(&first)?;
+    socket.write_all(first)?;
     pour_same(&mut socket, BATCH as u64, &frame.repeat(BATCH))
 }
 
-/// CVE-2024-27316: headers that never say END_HEADERS.
+/// CVE-2024-27316: headers that never say `END_HEADERS`.
 fn unended_head() -> Vec<u8> {
     let mut head = head(1, LIST, "localhost");
     head[4] = 0;
@@ -65,7 +65,7 @@ fn hpack_bomb(path: &Path) -> io::Result<()> {
     // A literal with incremental indexing (RFC 7541, 6.2.1), 3,900 bytes long.
     let entry = [&[0x40, 1, b'x', 0x7f, 0xbd, 0x1d][..], &[b'x'; 3_900]].concat();
     // The newest entry of the dynamic table.
-    let references = vec![0x80 | 62; 12 * 1024];
+    let references = vec![0x80 | 0x3e; 12 * 1024];
     let mut streams = super::streams();
     let mut first = Some(entry);
     pour(&mut socket, 1, || {

@@ -60,7 +60,7 @@ fn drained(path: &Path) -> io::Result<UnixStream> {
     let socket = greeted(path, WIDE)?;
     let mut reader = socket.try_clone()?;
     thread::spawn(move || {
-        let mut scratch = [0; 64 * 1024];
+        let mut scratch = vec![0; 64 * 1024];
         while reader.read(&mut scratch).is_ok_and(|read| read > 0) {}
         // The writer learns of the end too.
         drop(reader.shutdown(std::net::Shutdown::Both));

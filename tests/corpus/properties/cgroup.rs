@@ -47,7 +47,7 @@ fn forged(vantage: &Vantage, path: &str, below: &str) {
     match (found, deeper) {
         // A pod's own containers lie below it.
         (Owner::Pod { uid, container: None }, Some(Owner::Pod { uid: deeper, .. })) => {
-            assert_eq!(uid, deeper, "{path:?}, {below:?}")
+            assert_eq!(uid, deeper, "{path:?}, {below:?}");
         }
         (found, deeper) => assert_eq!(Some(found), deeper, "{path:?}, {below:?}"),
     }

@@ -22,7 +22,10 @@ pub(crate) fn check(input: &[u8]) {
     assert!(plain.iter().eq(&numbers), "{text:?} was read as {set}");
     // The halves make the whole, and have nothing in common.
     let (mut even, mut odd) = (CpuSet::new(), CpuSet::new());
-    numbers.iter().for_each(|number| if number % 2 == 0 { even.insert(*number) } else { odd.insert(*number) });
+    for number in &numbers {
+        let half = if number % 2 == 0 { &mut even } else { &mut odd };
+        half.insert(*number);
+    }
     assert!(even.is_disjoint(&odd) && even.is_subset(&set) && odd.is_subset(&set));
     assert!(odd.is_empty() || even.is_proper_subset(&set));
     even.union_with(&odd);
