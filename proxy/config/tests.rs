@@ -258,7 +258,7 @@ fn what_is_shown_is_a_file_that_gives_the_same_configuration_again() {
     max_stale = "5m"                                                 # default
     restart_settle = "60s"                                           # default
     refresh_interval = "10s"                                         # default
-    state_dir = "/var/u/state"                                      # default
+    state_dir = "/var/u/state"                                       # default
     change_sources = "ebpf,fanotify,kubepods,kubelet-dirs,pods-api,timer" # default
     pod_logs_dir = "/var/log/pods"                                   # default
     cgroup_root = "/sys/fs/cgroup"                                   # default

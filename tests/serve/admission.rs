@@ -152,6 +152,9 @@ async fn the_last_connections_are_for_who_has_none_yet() {
     // Of 32, one is for root and two are for newcomers.
     let rig = Rig::with(&Fake::replying(b""), Config { max_connections: 32, ..Config::default() });
     let mut clients = Vec::new();
+    // One that was closed counts until its worker has let go of it.
+    let open =
+        async |count| eventually("what was closed has gone", || rig.server.serving.stats().connections_open() == count).await;
     for _ in 0..29 {
         let mut client = rig.connect().await;
         assert!(is_ok(&client.ask(LIST, |_| {}).await));
@@ -159,13 +162,16 @@ async fn the_last_connections_are_for_who_has_none_yet() {
     }
     assert!(is_closed(&rig).await);
     assert_eq!(rig.refused(Reason::Full), 1);
+    open(29).await;
     for peer in [Peer::of_uid(8), Peer::of_uid(9)] {
         let mut client = rig.connect_as(peer).await;
         assert!(is_ok(&client.ask(LIST, |_| {}).await));
         clients.push(client);
     }
+    open(31).await;
     rig.next.lock().unwrap().push_back(Peer::of_uid(10));
     assert!(is_closed(&rig).await, "a third newcomer");
+    open(31).await;
     assert!(is_ok(&rig.connect_as(Peer::of_uid(0)).await.ask(LIST, |_| {}).await));
     drop(clients);
     rig.server.stop().await;
