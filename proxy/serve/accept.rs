@@ -45,6 +45,8 @@ pub(super) struct Acceptor {
     pub(super) stats: Arc<Stats>,
     /// Most connections open at a time.
     pub(super) limit: usize,
+    /// Somebody looks who comes, which takes a moment.
+    pub(super) looked_at: bool,
     /// How many of those are for uid 0 alone.
     pub(super) for_root: usize,
 }
@@ -61,6 +63,7 @@ struct Queue {
     workers: Vec<mpsc::UnboundedSender<Accepted>>,
     stats: Arc<Stats>,
     limit: usize,
+    looked_at: bool,
     for_root: usize,
     spare: Option<OwnedFd>,
     over_limit: Seldom,
@@ -81,12 +84,13 @@ pub(super) fn start<T: Transport>(acceptor: Acceptor, stop: CancellationToken, a
     let spare = spare();
     std::thread::Builder::new().name(THREAD.into()).spawn(move || {
         let _alive = alive;
-        let Acceptor { listener, listeners, file, workers, stats, limit, for_root } = acceptor;
+        let Acceptor { listener, listeners, file, workers, stats, limit, looked_at, for_root } = acceptor;
         let queue = Queue {
             file,
             workers,
             stats,
             limit,
+            looked_at,
             for_root,
             spare,
             over_limit: Seldom::default(),
@@ -173,7 +177,7 @@ impl Queue {
     }
 
     fn hand_over(&mut self, socket: OwnedFd) {
-        let Self { workers, stats, limit, for_root, .. } = self;
+        let Self { workers, stats, limit, looked_at, for_root, .. } = self;
         let caller = Caller::of(&socket);
         let loads = stats.workers.iter().map(|worker| worker.open.load(Relaxed));
         // Those that wait to be looked at are on top: most of them may not stay.
@@ -186,7 +190,8 @@ impl Queue {
             }
             return;
         }
-        let Some(waiting) = stats.accept.lobby.enter(caller) else {
+        // Where nobody looks, nobody waits for it.
+        let Some(waiting) = stats.accept.lobby.enter(if *looked_at { caller } else { Caller::Unknown }) else {
             stats.accept.over_limit.fetch_add(1, Relaxed);
             if self.crowded.now() {
                 warn!(?caller, "connection closed: its process dials faster than it can be looked at");

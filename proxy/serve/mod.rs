@@ -211,7 +211,8 @@ impl Threads {
         }
         let (renewed, listeners) = mpsc::unbounded_channel();
         let limit = config.limits.connections;
-        let acceptor = accept::Acceptor { listener, listeners, file, workers, stats: Arc::clone(&stats), limit, for_root };
+        let (stats_of_accept, looked_at) = (Arc::clone(&stats), door.is_some());
+        let acceptor = accept::Acceptor { listener, listeners, file, workers, stats: stats_of_accept, limit, looked_at, for_root };
         accept::start::<T>(acceptor, stop, alive).map_err(|source| StartError::Thread { name: accept::THREAD.into(), source })?;
         Ok(Self { stats, renewed, living })
     }

@@ -22,8 +22,18 @@ async fn race(name: &str, sources: &str, wanted: impl Fn(Change) -> bool) {
     let mut state = State::new(name, &place.path("kubelet"));
     let upstream = Upstream::start(&place.kubelet(), state.seen());
     // Nothing here comes of the timer, and the budget leaves every request its own flight.
-    let flags =
-        ["--change-sources", sources, "--refresh-interval", "1h", "--upstream-rate", "100000/s", "--upstream-burst", "1000"];
+    let flags = [
+        "--change-sources",
+        sources,
+        "--refresh-interval",
+        "1h",
+        "--upstream-rate",
+        "100000/s",
+        "--upstream-burst",
+        "1000",
+        "--admission",
+        "off",
+    ];
     let mut command = place.run(&flags);
     command.env("PODRESOURCES_PROXY_CGROUP_ROOT", "/sys/fs/cgroup");
     let proxy = place.spawn(command);
