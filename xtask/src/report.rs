@@ -18,6 +18,8 @@ enum Outcome {
     Passed(Duration),
     Failed(Duration, String),
     NotRun(Vec<Means>),
+    /// Only where it is asked for, by this command.
+    ByHand(&'static str),
 }
 
 // === impl Report ===
@@ -50,18 +52,28 @@ impl Report {
         self.rows.push((name.to_owned(), outcome));
     }
 
+    /// Names a step that is no part of the whole.
+    pub(crate) fn by_hand(&mut self, name: &str, command: &'static str) {
+        self.rows.push((name.to_owned(), Outcome::ByHand(command)));
+    }
+
     /// Prints the table and says how it went as a whole.
     pub(crate) fn finish(self) -> ExitCode {
         let mut table = Table::new();
         table.load_style(presets::NOTHING).set_header(["STEP", "RESULT", "TIME", ""]);
         let mut failed = 0;
         let mut missing = 0;
+        let mut by_hand = 0;
         for (name, outcome) in &self.rows {
             match outcome {
                 Outcome::Passed(took) => table.add_row([name, "passed", &seconds(*took), ""]),
                 Outcome::Failed(took, why) => {
                     failed += 1;
                     table.add_row([name, "FAILED", &seconds(*took), why.lines().next().unwrap_or_default()])
+                }
+                Outcome::ByHand(command) => {
+                    by_hand += 1;
+                    table.add_row([name, "by hand", "", command])
                 }
                 Outcome::NotRun(means) => {
                     missing += 1;
@@ -71,8 +83,8 @@ impl Report {
             };
         }
         println!("\n{table}\n");
-        let passed = self.rows.len() - failed - missing;
-        println!("{passed} passed, {failed} failed, {missing} not run here");
+        let passed = self.rows.len() - failed - missing - by_hand;
+        println!("{passed} passed, {failed} failed, {missing} not run here, {by_hand} by hand");
         if failed > 0 {
             return ExitCode::FAILURE;
         }
