@@ -181,7 +181,8 @@ impl Queue {
         let caller = Caller::of(&socket);
         let loads = stats.workers.iter().map(|worker| worker.open.load(Relaxed));
         // Those that wait to be looked at are on top: most of them may not stay.
-        let open = loads.clone().sum::<u64>().saturating_sub(stats.accept.lobby.waiting() as u64);
+        let waiting = if *looked_at { stats.accept.lobby.waiting() } else { 0 };
+        let open = loads.clone().sum::<u64>().saturating_sub(waiting as u64);
         let full = open >= *limit as u64 || (open >= limit.saturating_sub(*for_root).max(1) as u64 && !caller.is_root());
         if full {
             stats.accept.over_limit.fetch_add(1, Relaxed);

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::sys::socket::{getsockopt, sockopt};
 
-/// Connections of one process that wait at the same time. One has a few at most: each is looked at within a fraction of a millisecond.
-const OF_PROCESS: usize = 32;
+/// Connections of one process that wait at the same time: as many as one client may have. Each is looked at within a fraction of a millisecond.
+const OF_PROCESS: usize = 128;
 /// The same for a user whose processes we cannot see: other pid namespaces, without hostPID.
 const OF_USER: usize = 256;
 /// As soon as so many wait, nobody gets a second one: an eighth of all connections that may be open, within these.
