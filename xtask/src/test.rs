@@ -37,6 +37,8 @@ enum Area {
     Vm,
     /// A real kubelet, and real clients of every age in front of it
     Kubelet,
+    /// A whole cluster: what multus is told at each CNI ADD
+    Cluster,
 }
 
 /// Test targets that need something built first: they belong to an area of their own.
@@ -48,6 +50,8 @@ const EBPF: &str = "ebpf";
 const CORPUS: &str = "corpus";
 /// What only a kernel with fexit or kprobes can hold; the test in the virtual machine runs it.
 const IN_THE_VM: &str = "any_change";
+/// What takes a whole cluster.
+const IN_A_CLUSTER: &str = "cni_add";
 
 pub(crate) fn run(Args { only }: &Args) -> ExitCode {
     let wanted = |area| only.is_empty() || only.contains(&area);
@@ -88,6 +92,12 @@ pub(crate) fn run(Args { only }: &Args) -> ExitCode {
     if wanted(Area::Kubelet) {
         let needs = [&means::NODE[..], &[means::NPM, means::JAVAC, means::MAVEN, means::OPENSSL]].concat();
         report.step("real kubelet, real clients", &needs, real_kubelet);
+    }
+    if only.contains(&Area::Cluster) {
+        report.step("multus in a cluster", &[&means::NODE[..], &[means::OPENSSL]].concat(), cluster);
+    } else if only.is_empty() {
+        // Building all of Kubernetes takes longer than all the rest.
+        report.by_hand("multus in a cluster", "cargo xtask test --only cluster");
     }
     report.finish()
 }
@@ -152,11 +162,19 @@ fn in_vm() -> Result<()> {
 }
 
 fn real_kubelet() -> Result<()> {
-    let bin = lab::build(lab::VERSION, &["kube", "dradriver"])?;
+    let bin = lab::build(lab::VERSION, &[])?;
     let clients = build_clients(&["grpc-go", "multus", "kubernetes", "storm", "python", "node"])?;
     let mut command = shell::cargo();
     // One node after the other: each test has one of its own, and a machine has CPUs for one.
     command.args(["test", "--locked", "--test", REAL_KUBELET, "--", "--include-ignored", "--test-threads=1", "--nocapture"]);
+    shell::run(command.args(["--skip", IN_A_CLUSTER]).env("LAB_BIN", bin).env("CLIENTS_BIN", clients))
+}
+
+fn cluster() -> Result<()> {
+    let bin = lab::build(lab::VERSION, &["kube", "dradriver"])?;
+    let clients = build_clients(&["multus"])?;
+    let mut command = shell::cargo();
+    command.args(["test", "--locked", "--test", REAL_KUBELET, "--", "--include-ignored", "--nocapture", IN_A_CLUSTER]);
     shell::run(command.env("LAB_BIN", bin).env("CLIENTS_BIN", clients))
 }
 
