@@ -163,7 +163,7 @@ fn in_vm() -> Result<()> {
 
 fn real_kubelet() -> Result<()> {
     let bin = lab::build(lab::VERSION, &[])?;
-    let clients = build_clients(&["grpc-go", "multus", "kubernetes", "storm", "python", "node"])?;
+    let clients = build_clients(&["grpc-go", "multus", "kubernetes", "storm", "python", "node", "java"])?;
     let mut command = shell::cargo();
     // One node after the other: each test has one of its own, and a machine has CPUs for one.
     command.args(["test", "--locked", "--test", REAL_KUBELET, "--", "--include-ignored", "--test-threads=1", "--nocapture"]);
