@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tempfile::TempDir;
@@ -75,6 +75,32 @@ impl Cgroups {
 
     pub(super) fn remove(&self, path: &str) {
         fs::remove_dir(self.top.join(path)).unwrap();
+    }
+
+    /// The race of [`Self::race`] while the watching thread and a client that asks are at work too: `watch` and `look`, again and again.
+    pub(super) fn race_among_others(&self, watch: impl Fn() + Sync, look: impl Fn() -> u64 + Sync) -> Vec<String> {
+        let over = AtomicBool::new(false);
+        let again = |what: &dyn Fn()| {
+            while !over.load(Ordering::Relaxed) {
+                what();
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                again(&|| {
+                    watch();
+                    std::thread::yield_now();
+                });
+            });
+            scope.spawn(|| {
+                again(&|| {
+                    look();
+                })
+            });
+            let missed = self.race(&look);
+            over.store(true, Ordering::Relaxed);
+            missed
+        })
     }
 
     /// Makes a pod and a container, writes its cpuset twice, removes both, again and again, and looks after each step at once. Says

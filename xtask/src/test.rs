@@ -158,7 +158,9 @@ fn in_vm() -> Result<()> {
         command
     };
     shell::run(vm().args(["--numa", "2", "--package", "vm-guest", "--test", "ordered", "--", "--include-ignored"]))?;
-    shell::run(vm().args(["--test", EBPF]))
+    shell::run(vm().args(["--test", EBPF]))?;
+    // A round takes half a second where every instruction is emulated.
+    shell::run(vm().args(["--env", "RACE_ROUNDS=200", "--test", FRESHNESS, "--", "--include-ignored", IN_THE_VM]))
 }
 
 fn real_kubelet() -> Result<()> {

@@ -78,24 +78,7 @@ fn other_cgroups_and_what_a_container_nests_are_no_change() {
 #[test]
 fn a_cpuset_written_before_its_cgroup_is_known_is_never_missed() {
     let Some(node) = Node::new("fanotify-race", REPORT_DFID_NAME) else { return };
-    let stop = AtomicBool::new(false);
-    let missed = std::thread::scope(|scope| {
-        // The watching thread, and a client that asks at the same time.
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                node.watch();
-                std::thread::yield_now();
-            }
-        });
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                node.epoch.now();
-            }
-        });
-        let missed = node.cgroups.race(|| node.epoch.now());
-        stop.store(true, Ordering::Relaxed);
-        missed
-    });
+    let missed = node.cgroups.race_among_others(|| node.watch(), || node.epoch.now());
     assert_eq!(missed, Vec::<String>::new());
 }
 

@@ -1,7 +1,5 @@
 //! Real cgroups below a test root of our own, real inotify.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use super::*;
 use crate::change::Sources;
 use crate::change::test_node::{Cgroups, UID};
@@ -89,24 +87,7 @@ fn a_cpuset_written_before_its_cgroup_is_watched_is_never_missed() {
     let Some(node) = Node::new("kubepods-race") else { return };
     node.cgroups.make("kubepods");
     node.dirs.mend(&node.epoch);
-    let stop = AtomicBool::new(false);
-    let missed = std::thread::scope(|scope| {
-        // The watching thread, and a client that asks at the same time.
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                node.watch();
-                std::thread::yield_now();
-            }
-        });
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                node.epoch.now();
-            }
-        });
-        let missed = node.cgroups.race(|| node.epoch.now());
-        stop.store(true, Ordering::Relaxed);
-        missed
-    });
+    let missed = node.cgroups.race_among_others(|| node.watch(), || node.epoch.now());
     assert_eq!(missed, Vec::<String>::new());
 }
 
