@@ -95,7 +95,7 @@ impl Cgroups {
             scope.spawn(|| {
                 again(&|| {
                     look();
-                })
+                });
             });
             let missed = self.race(&look);
             over.store(true, Ordering::Relaxed);
