@@ -3,7 +3,32 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
+
+use rustix::thread::{self, CpuSet};
+
+/// One of the cores that this process may use.
+#[derive(Clone, Copy)]
+pub(crate) enum Core {
+    First,
+    Last,
+}
+
+/// Keeps this thread, and what it starts from now on, on one core.
+pub(crate) fn pin(core: Core) -> io::Result<()> {
+    static ALLOWED: OnceLock<CpuSet> = OnceLock::new();
+    // Asked before the first pinning.
+    let allowed = ALLOWED.get_or_init(|| thread::sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new()));
+    let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
+    let chosen = match core {
+        Core::First => cores.next(),
+        Core::Last => cores.next_back(),
+    };
+    let mut only = CpuSet::new();
+    only.set(chosen.ok_or(io::ErrorKind::NotFound)?);
+    Ok(thread::sched_setaffinity(None, &only)?)
+}
 
 /// A child that serves on a socket; killed when dropped.
 pub(crate) struct Server {
