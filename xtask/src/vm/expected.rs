@@ -31,13 +31,13 @@ pub(super) fn of(version: Version, arch: Arch, identity: &Identity, lockdown: bo
     if !all && !two {
         return None;
     }
-    let mut parts = [&TYPED[..], &KPROBES].concat();
+    let mut parts = TYPED.to_vec();
     if fexit(version, arch) {
         parts.extend(EXITS);
     }
-    // Their numbers are told to root alone.
+    // A kprobe made by perf_event_open takes CAP_SYS_ADMIN there, and the numbers of classic tracepoints are told to root alone.
     if all {
-        parts.extend(CLASSIC);
+        parts.extend([KPROBES, CLASSIC].concat());
     }
     Some(parts.join(","))
 }
@@ -59,7 +59,7 @@ mod tests {
     fn rights_decide_what_is_expected() {
         assert!(expected("root", false).unwrap().contains("tracepoint/cgroup_mkdir"));
         let two = expected("65534:cap_bpf,cap_perfmon", false).unwrap();
-        assert!(two.contains("fexit/vfs_rename") && !two.contains("tracepoint/"), "{two}");
+        assert!(two.contains("fexit/vfs_rename") && !two.contains("kprobe/") && !two.contains("tracepoint/"), "{two}");
         assert_eq!(expected("65534", false).unwrap(), NOTHING);
         assert_eq!(expected("root", true).unwrap(), NOTHING);
         assert_eq!(expected("65534:cap_bpf", false), None);
