@@ -56,6 +56,7 @@ fn screen(status: &Status) -> String {
         ("ready", ready(status)),
         ("source", source(status)),
         ("host", host(status)),
+        ("drift", drift(status)),
         ("freshness", freshness(status)),
         ("changes", changes(status)),
         ("snapshot", snapshot(status)),
@@ -116,6 +117,20 @@ fn host(status: &Status) -> Vec<String> {
     }
     lines.extend(host.skipped.iter().map(|(reason, count)| format!("passed over: {count} {reason}")));
     lines.extend(host.examples.iter().map(|example| format!("  {example}")));
+    lines
+}
+
+/// Nothing where the two are not compared.
+fn drift(status: &Status) -> Vec<String> {
+    let Some(drift) = &status.drift else { return Vec::new() };
+    if drift.findings.is_empty() {
+        return vec![match drift.comparisons {
+            0 => "kubelet and host not compared yet".to_owned(),
+            comparisons => format!("none: kubelet and host agree, compared {comparisons} times"),
+        }];
+    }
+    let mut lines = vec![format!("kubelet and host DISAGREE, compared {} times:", drift.comparisons)];
+    lines.extend(drift.findings.iter().cloned());
     lines
 }
 
@@ -258,6 +273,7 @@ mod tests {
             "version": "0.1.0", "instance": "a1", "uptime_s": 93784.6, "mode": "cache",
             "source": {"kind": "kubelet", "socket": "/k.sock", "reachable": false, "since": "2026-12-01T14:40:00.250Z",
                        "answers": "List (Kubernetes 1.37 or later)", "last_error": "nobody listens on /k.sock"},
+            "drift": {"comparisons": 3, "findings": ["pod_gone: ns/a: listed; no cgroup"]},
             "freshness": {"epoch": 12, "snapshot_epoch": 11, "age_s": 4.25, "stale": true},
             "change_sources": [{"name": "kubepods", "state": "active", "detail": "cpuset attached", "parts": [{"name": "cpuset", "losses": 2}]}, {"name": "timer", "state": "active", "detail": "10s"}],
             "snapshot": {"pods": 110, "list_bytes": 22000, "allocatable_bytes": null, "digest": "ab12", "kept_after_restart": ["ns/a"], "saved_earlier": true},
@@ -279,6 +295,8 @@ mod tests {
         source     kubelet at /k.sock, NOT reachable since 2026-12-01T14:40:00.250Z
                    answers List (Kubernetes 1.37 or later)
                    last error: nobody listens on /k.sock
+        drift      kubelet and host DISAGREE, compared 3 times:
+                   pod_gone: ns/a: listed; no cgroup
         freshness  STALE, captured 4.2s ago; changes seen: 12, captured: 11
         changes    kubepods: active, cpuset attached; lost 2 times
                    timer: active, 10s

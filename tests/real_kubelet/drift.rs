@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::host::{BUNDLES, flags};
 use crate::node::{Node, wait};
@@ -63,7 +64,9 @@ fn with_cpus(node: &Node, cpus: &str) -> Vec<PathBuf> {
 async fn kubelet_has_written_all(node: &Node) {
     let containers = [("0", "0-1"), ("1", "0-1")].map(|(right, wrong)| (with_cpus(node, right), right, wrong));
     for (cgroups, _, wrong) in &containers {
-        cgroups.iter().for_each(|cgroup| fs::write(cgroup.join("cpuset.cpus"), wrong).unwrap());
+        for cgroup in cgroups {
+            fs::write(cgroup.join("cpuset.cpus"), wrong).unwrap();
+        }
     }
     let end = Instant::now() + Duration::from_secs(15);
     let is = |cgroup: &PathBuf, cpus: &str| fs::read_to_string(cgroup.join("cpuset.cpus")).unwrap().trim() == cpus;
@@ -72,7 +75,9 @@ async fn kubelet_has_written_all(node: &Node) {
     }
     // Where it had done so before, nobody else does.
     for (cgroups, right, _) in &containers {
-        cgroups.iter().for_each(|cgroup| fs::write(cgroup.join("cpuset.cpus"), right).unwrap());
+        for cgroup in cgroups {
+            fs::write(cgroup.join("cpuset.cpus"), right).unwrap();
+        }
     }
 }
 
