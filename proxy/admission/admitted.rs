@@ -1,10 +1,12 @@
 //! One connection's hold on its client's state: what a call asks before it is answered.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use arc_swap::{ArcSwap, Cache};
 use tokio::time::Instant;
 
 use crate::answer::{Terms, Who};
@@ -14,6 +16,7 @@ use crate::serve::Method;
 use super::classes::Counted;
 use super::state::State;
 use super::table::{Mode, Table};
+use super::tally::Tally;
 use super::{Bucket, Reason, Refused, Rules};
 
 /// A connection that may stay. It counts as one until dropped.
@@ -21,6 +24,9 @@ use super::{Bucket, Reason, Refused, Rules};
 pub struct Admitted {
     table: Arc<Table>,
     state: Arc<State>,
+    /// Its client's rules as they were when they were looked at last: asking whether they are others now is one load.
+    rules: RefCell<Cache<RulesOf, Arc<Rules>>>,
+    tally: Tally,
     enforced: bool,
     /// The connection's own part, where its client is a whole user: within one, it is fair by connection.
     own: Option<Bucket>,
@@ -38,12 +44,9 @@ pub struct Call<'a> {
     paid: Cell<bool>,
 }
 
-/// Bytes of a reply that wait to be written, until dropped.
-#[derive(Debug)]
-pub struct Held {
-    state: Arc<State>,
-    bytes: u64,
-}
+/// Where a client's rules are.
+#[derive(Clone, Debug)]
+struct RulesOf(Arc<State>);
 
 // === impl Admitted ===
 
@@ -52,7 +55,8 @@ impl Admitted {
         let shared = matches!(state.peer.load().client, Client::Uid(_) | Client::Departed);
         let enforced = table.config().mode == Mode::Enforce;
         let of_class = state.rules.load().whole.as_ref().map(|whole| whole.count());
-        Self { table, state, enforced, own: shared.then(Bucket::full), _of_class: of_class }
+        let rules = RefCell::new(Cache::new(RulesOf(Arc::clone(&state))));
+        Self { table, state, rules, tally: Tally::default(), enforced, own: shared.then(Bucket::full), _of_class: of_class }
     }
 
     pub(super) fn state(&self) -> &State {
@@ -68,15 +72,17 @@ impl Admitted {
     /// read. Nothing is paid yet.
     #[inline]
     pub fn call(&self, method: Option<Method>, now: Instant) -> Result<Call<'_>, (Call<'_>, Refused)> {
-        let in_flight = self.state.begin();
+        let Tally { in_flight, waiting, .. } = &self.tally;
+        in_flight.add(1);
+        self.tally.changed(&self.state.sums);
         let call = Call { admitted: self, method, arrived: now, paid: Cell::new(false) };
-        let rules = self.state.rules.load();
-        let (rules, _) = rules.of(method);
+        let mut rules = self.rules.borrow_mut();
+        let (rules, _) = rules.load().of(method);
         let reason = if rules.limits.deny {
             Reason::Denied
-        } else if in_flight > u64::from(rules.limits.calls) {
+        } else if in_flight.of_all(&self.state.sums.in_flight) > u64::from(rules.limits.calls) {
             Reason::Calls
-        } else if self.state.waiting.load(Relaxed) >= rules.limits.waiting_bytes {
+        } else if waiting.of_all(&self.state.sums.waiting) >= rules.limits.waiting_bytes {
             Reason::Bytes
         } else {
             return Ok(call);
@@ -92,24 +98,41 @@ impl Admitted {
         }
     }
 
-    /// A reply of so many bytes is handed over, to wait until the client takes it. Refused where it has too much waiting already.
+    /// A reply of so many bytes is handed over, to wait until the client takes it: see [`Self::written`]. Refused where it has too much
+    /// waiting already.
     #[inline]
-    pub fn hold(&self, bytes: usize, now: Instant) -> Result<Held, Refused> {
+    pub fn hold(&self, bytes: usize, now: Instant) -> Result<(), Refused> {
         let bytes = bytes as u64;
-        let before = self.state.waiting.fetch_add(bytes, Relaxed);
-        let held = Held { state: Arc::clone(&self.state), bytes };
-        let rules = self.state.rules.load();
+        let mut rules = self.rules.borrow_mut();
+        let rules = rules.load();
+        let before = self.tally.waiting.of_all(&self.state.sums.waiting);
         // One reply alone is always let through: who may have it at all may have it whole.
         if before > 0 && before.saturating_add(bytes) > rules.limits.waiting_bytes {
-            self.refuse(Reason::Bytes, None, &rules, now)?;
+            self.refuse(Reason::Bytes, None, rules, now)?;
         }
-        Ok(held)
+        self.tally.waiting.add(bytes);
+        self.tally.changed(&self.state.sums);
+        Ok(())
     }
 
-    /// What waits for one of its sockets to take it is another number of bytes than before.
-    pub fn waits(&self, before: usize, now: usize) {
-        // A number that falls is one that grows by the rest of the circle.
-        self.state.waiting.fetch_add((now as u64).wrapping_sub(before as u64), Relaxed);
+    /// Of a reply so many bytes wait no longer: they are written, or nobody wants them any more.
+    #[inline]
+    pub fn written(&self, bytes: usize) {
+        self.tally.waiting.sub(bytes as u64);
+        self.tally.changed(&self.state.sums);
+    }
+
+    /// The connection's task is about to be polled. Until [`Self::turn_ends`] what it does is its own business.
+    #[inline]
+    pub fn turn_begins(&self) {
+        self.tally.turn_begins();
+    }
+
+    /// Its task has been polled; of what it has written the socket did not take `backed_up` bytes, and `before` bytes last time.
+    #[inline]
+    pub fn turn_ends(&self, before: usize, backed_up: usize) {
+        self.tally.waiting.add((backed_up as u64).wrapping_sub(before as u64));
+        self.tally.turn_ends(&self.state.sums);
     }
 
     /// So many bytes have been read from the client. Until when to read no more, where that was too much for a while.
@@ -158,6 +181,7 @@ impl Admitted {
 
 impl Drop for Admitted {
     fn drop(&mut self) {
+        self.tally.leaves(&self.state.sums);
         self.table.leave(&self.state, self.table.clock(Instant::now()));
     }
 }
@@ -176,8 +200,8 @@ impl Call<'_> {
     pub fn pay_for(&self, terms: &mut Terms, now: Instant) -> Result<(), Refused> {
         self.paid.set(true);
         let Admitted { table, state, .. } = self.admitted;
-        let rules = state.rules.load();
-        let (rules, bucket) = rules.of(self.method);
+        let mut rules = self.admitted.rules.borrow_mut();
+        let (rules, bucket) = rules.load().of(self.method);
         terms.max_age = terms.max_age.or(rules.max_age);
         terms.on_stale = rules.on_stale;
         let clock = table.clock(now);
@@ -204,14 +228,19 @@ impl Drop for Call<'_> {
             // It was no good call, or its client gave it up: that costs us as much.
             drop(self.pay(self.arrived));
         }
-        self.admitted.state.end();
+        let Admitted { tally, state, .. } = self.admitted;
+        tally.in_flight.sub(1);
+        tally.calls.add(1);
+        tally.changed(&state.sums);
     }
 }
 
-// === impl Held ===
+// === impl RulesOf ===
 
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.state.waiting.fetch_sub(self.bytes, Relaxed);
+impl Deref for RulesOf {
+    type Target = ArcSwap<Rules>;
+
+    fn deref(&self) -> &ArcSwap<Rules> {
+        &self.0.rules
     }
 }

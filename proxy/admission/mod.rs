@@ -17,11 +17,12 @@ mod refused;
 mod rules;
 mod state;
 mod table;
+mod tally;
 
 #[cfg(test)]
 mod tests;
 
-pub use admitted::{Admitted, Call, Held};
+pub use admitted::{Admitted, Call};
 pub use bucket::{Bucket, Pace};
 pub use classes::Classes;
 pub(crate) use fair::Fair;

@@ -12,6 +12,7 @@ use crate::peer::Peer;
 use super::atomic::AtomicU64;
 use super::flood::Flood;
 use super::rules::METHODS;
+use super::tally::Sums;
 use super::{Bucket, Pace, Reason, Rules};
 
 /// How long a client that floods is not read from, in nanoseconds.
@@ -27,10 +28,8 @@ const READING: (f64, u32) = (512.0 * 1024.0, 2 << 20);
 pub(super) struct State {
     // Written by every call.
     pub(super) bucket: Bucket,
-    begun: AtomicU64,
-    ended: AtomicU64,
-    /// Bytes of replies handed over and not yet written.
-    pub(super) waiting: AtomicU64,
+    // Written once a turn of a connection.
+    pub(super) sums: Sums,
     // Read by every call.
     pub(super) paused_until: AtomicU64,
     pub(super) rules: ArcSwap<Rules>,
@@ -64,9 +63,7 @@ impl State {
     pub(super) fn new(id: u64, peer: Peer, rules: Arc<Rules>) -> Self {
         Self {
             bucket: Bucket::full(),
-            begun: AtomicU64::new(0),
-            ended: AtomicU64::new(0),
-            waiting: AtomicU64::new(0),
+            sums: Sums::default(),
             paused_until: AtomicU64::new(0),
             who: Who { id, weight: rules.limits.weight },
             rules: ArcSwap::new(rules),
@@ -80,28 +77,6 @@ impl State {
             leaving: AtomicBool::new(false),
             peer: ArcSwap::from_pointee(peer),
         }
-    }
-
-    /// A call begins; how many are in flight with it.
-    #[inline]
-    pub(super) fn begin(&self) -> u64 {
-        let begun = self.begun.fetch_add(1, Relaxed) + 1;
-        begun.saturating_sub(self.ended.load(Relaxed))
-    }
-
-    #[inline]
-    pub(super) fn end(&self) {
-        self.ended.fetch_add(1, Relaxed);
-    }
-
-    pub(super) fn in_flight(&self) -> u64 {
-        let ended = self.ended.load(Relaxed);
-        self.begun.load(Relaxed).saturating_sub(ended)
-    }
-
-    /// Calls that have ended, refused ones included.
-    pub(super) fn calls(&self) -> u64 {
-        self.ended.load(Relaxed)
     }
 
     pub(super) fn refused(&self, reason: Reason) -> u64 {

@@ -286,7 +286,7 @@ impl Table {
             over = reason.name(),
             limits = %rules.limits,
             connections = state.connections.load(Relaxed),
-            calls = state.calls(),
+            calls = state.sums.calls.load(Relaxed),
             refused,
             observing = self.config.mode == Mode::Observe,
             "a client is over its limits; the next line on it comes in a minute at the earliest"
@@ -335,12 +335,12 @@ impl Seen {
         Self {
             peer: state.peer.load_full(),
             connections: state.connections.load(Relaxed),
-            in_flight: state.in_flight(),
-            calls: state.calls(),
+            in_flight: state.sums.in_flight.load(Relaxed),
+            calls: state.sums.calls.load(Relaxed),
             refused: Reason::ALL.map(|reason| state.refused(reason)),
             pauses: state.pauses(),
             paused: state.paused_until.load(Relaxed) > now,
-            waiting_bytes: state.waiting.load(Relaxed),
+            waiting_bytes: state.sums.waiting.load(Relaxed),
             tokens: state.bucket.left(rules.pace, now),
             rules,
         }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use bytes::{Buf, Bytes};
 use tokio::time::Instant;
 
-use crate::admission::{Admitted, Call, Held, Refused};
+use crate::admission::{Admitted, Call, Refused};
 use crate::answer::Who;
 
 use super::Method;
@@ -42,7 +42,6 @@ pub(super) struct Piece {
 struct Counted {
     session: Rc<Session>,
     left: usize,
-    _held: Held,
 }
 
 /// Calls that one poll of a connection begins; then others have their turn.
@@ -81,22 +80,26 @@ impl Session {
     /// A reply is about to be handed over.
     pub(super) fn piece(self: &Rc<Self>, bytes: Bytes, now: Instant) -> Result<Piece, Refused> {
         let Some(admitted) = &self.admitted else { return Ok(bytes.into()) };
-        let (left, held) = (bytes.len(), admitted.hold(bytes.len(), now)?);
+        let left = bytes.len();
+        admitted.hold(left, now)?;
         self.unsent.set(self.unsent.get() + left);
-        Ok(Piece { bytes, counted: Some(Counted { session: Rc::clone(self), left, _held: held }) })
+        Ok(Piece { bytes, counted: Some(Counted { session: Rc::clone(self), left }) })
     }
 
     /// Its task is about to be polled.
     pub(super) fn turn_begins(&self) {
         self.calls.set(0);
         self.bytes.set(0);
+        if let Some(admitted) = &self.admitted {
+            admitted.turn_begins();
+        }
     }
 
     /// Its task has been polled, and so many bytes wait for the socket.
     pub(super) fn turn_ends(&self, backed_up: usize) {
         let before = self.backed_up.replace(backed_up);
-        if let Some(admitted) = self.admitted.as_ref().filter(|_| before != backed_up) {
-            admitted.waits(before, backed_up);
+        if let Some(admitted) = &self.admitted {
+            admitted.turn_ends(before, backed_up);
         }
     }
 
@@ -133,12 +136,6 @@ impl Session {
         let waits_for_window = self.unsent.get() > 0 && self.backed_up.get() == 0;
         let paused = admitted.paused_until().filter(|_| !waits_for_window);
         paused.max(self.bytes_until.get()).filter(|until| *until > now)
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        self.turn_ends(0);
     }
 }
 
@@ -179,8 +176,12 @@ impl Buf for Piece {
 
 impl Counted {
     fn written(&mut self, count: usize) {
-        self.left -= count;
-        self.session.unsent.set(self.session.unsent.get() - count);
+        let Self { session, left } = self;
+        *left -= count;
+        session.unsent.set(session.unsent.get() - count);
+        if let Some(admitted) = &session.admitted {
+            admitted.written(count);
+        }
     }
 }
 

@@ -128,13 +128,45 @@ async fn replies_that_wait_are_bounded_and_one_alone_always_goes() {
     let table = table(|config| config.limits.waiting_bytes = 100);
     let (one, two) = (join(&table, pod(1)), join(&table, pod(1)));
     let now = Instant::now();
-    let huge = one.hold(1_000, now).unwrap();
+    one.hold(1_000, now).unwrap();
     assert_eq!(two.hold(1, now).unwrap_err().reason, Reason::Bytes);
     assert_eq!(call(&two), Err(Reason::Bytes), "and no call begins");
-    drop(huge);
-    let _held = [one.hold(60, now).unwrap(), two.hold(40, now).unwrap()];
+    one.written(1_000);
+    one.hold(60, now).unwrap();
+    two.hold(40, now).unwrap();
     assert_eq!(two.hold(1, now).unwrap_err().reason, Reason::Bytes);
     assert_eq!(table.top(1, now)[0].waiting_bytes, 100);
+    drop(one);
+    assert_eq!(table.top(1, now)[0].waiting_bytes, 40, "who has gone waits for nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_turn_begins_and_ends_is_told_to_nobody_and_what_it_leaves_to_all() {
+    let table = table(|config| (config.limits.calls, config.limits.waiting_bytes) = (3, 100));
+    let (one, two) = (join(&table, pod(1)), join(&table, pod(1)));
+    let now = Instant::now();
+    let seen = || {
+        let seen = &table.top(1, now)[0];
+        (seen.in_flight, seen.calls, seen.waiting_bytes)
+    };
+    one.turn_begins();
+    call(&one).unwrap();
+    one.hold(100, now).unwrap();
+    assert_eq!(one.hold(1, now).unwrap_err().reason, Reason::Bytes, "its own it knows at once");
+    one.written(100);
+    let calls = [(); 3].map(|()| one.call(None, now).unwrap());
+    assert_eq!(call(&one), Err(Reason::Calls));
+    one.hold(30, now).unwrap();
+    assert_eq!(seen(), (0, 0, 0));
+    one.turn_ends(0, 20);
+    assert_eq!(seen(), (3, 2, 50));
+    assert_eq!(call(&two), Err(Reason::Calls));
+    drop(calls);
+    assert_eq!(seen(), (0, 6, 50), "outside of a turn at once");
+    one.turn_begins();
+    one.written(30);
+    one.turn_ends(20, 0);
+    assert_eq!(seen(), (0, 6, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -191,7 +223,8 @@ async fn observing_counts_what_would_be_refused_and_refuses_nothing() {
     assert_eq!(granted(&one, 1_000), 1_000);
     let now = Instant::now();
     let _calls = (one.call(None, now).unwrap(), two.call(None, now).unwrap());
-    let _held = (one.hold(2, now).unwrap(), one.hold(2, now).unwrap());
+    one.hold(2, now).unwrap();
+    one.hold(2, now).unwrap();
     let seen = &table.top(1, now)[0];
     let refused = |reason: Reason| seen.refused[reason as usize];
     assert_eq!(
