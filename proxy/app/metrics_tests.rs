@@ -91,7 +91,7 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
     let chosen = [ChangeSource::Kubepods, ChangeSource::KubeletDirs, ChangeSource::Timer];
     metrics.register(Box::new(Changes(Sources::open(&chosen, &watched))));
     let nowhere = PathBuf::from("/nonexistent");
-    let resolver = Resolver::new(Kubepods { cgroup_root: nowhere.clone(), pod_logs: nowhere }).unwrap();
+    let resolver = Resolver::new(Kubepods { cgroup_root: nowhere.clone(), pod_logs: nowhere }, Vec::new()).unwrap();
     let (client, server) = UnixStream::pair().unwrap();
     resolver.resolve(std::os::fd::AsFd::as_fd(&server));
     drop(client);

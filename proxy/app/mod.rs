@@ -194,7 +194,7 @@ impl App {
         let table = admission::Table::new(self.config.admission.clone());
         let rulebook = Rulebook { limits: self.config.admission.limits.clone(), classes: self.config.classes.clone() };
         let rules = reload::InForce::new(rulebook, self.config.reload.as_ref().map(|reload| reload.file.clone()), &table);
-        let resolver = Resolver::new(self.config.refresh.kubepods.clone());
+        let resolver = Resolver::new(self.config.refresh.kubepods.clone(), self.config.host.bundles.clone());
         let resolver = Arc::new(resolver.map_err(|source| Error::Part { part: "the thread that looks up pods' names", source })?);
         let socket = match self.config.admission.mode {
             admission::Mode::Off => self.socket,

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::kubepods::Kubepods;
@@ -45,8 +46,9 @@ pub struct Sight {
 
 impl Resolver {
     /// Finds out from where we see the cgroup hierarchies, and starts the thread that looks up names. Blocks.
-    pub fn new(kubepods: Kubepods) -> io::Result<Self> {
-        Ok(Self { vantages: vantages::ours(), names: Names::of_node(kubepods)?, told: Counts::default() })
+    /// `bundle_dirs` are the runtimes' directories of bundles, for pods that have no log directory.
+    pub fn new(kubepods: Kubepods, bundle_dirs: Vec<PathBuf>) -> io::Result<Self> {
+        Ok(Self { vantages: vantages::ours(), names: Names::of_node(kubepods, bundle_dirs)?, told: Counts::default() })
     }
 
     /// Who connected this socket. See [`Self::answer`].
@@ -90,12 +92,11 @@ impl Resolver {
     fn owned(&self, uid: u32, cgroups: &[String]) -> Peer {
         let owner = cgroups.iter().find_map(|text| owner(memberships(text), |controllers| self.vantages.get(controllers)));
         match owner {
-            Some(Owner::Pod { uid: pod, container }) => Peer {
-                client: Client::Pod { uid: pod },
-                container: container.as_deref().map(ContainerId::new),
-                pod: self.names.of(pod),
-                ..Peer::of_uid(uid)
-            },
+            Some(Owner::Pod { uid: pod, container }) => {
+                let container = container.as_deref().map(ContainerId::new);
+                let name = self.names.of(pod, container.as_ref());
+                Peer { client: Client::Pod { uid: pod }, container, pod: name, ..Peer::of_uid(uid) }
+            }
             Some(Owner::Unit(unit)) => Peer { client: Client::Unit(Unit::new(&unit)), ..Peer::of_uid(uid) },
             None => Peer::of_uid(uid),
         }

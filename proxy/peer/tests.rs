@@ -10,7 +10,7 @@ use crate::kubepods::Kubepods;
 
 fn resolver() -> Resolver {
     let nowhere = std::path::PathBuf::from("/nonexistent");
-    Resolver::new(Kubepods { cgroup_root: nowhere.clone(), pod_logs: nowhere }).unwrap()
+    Resolver::new(Kubepods { cgroup_root: nowhere.clone(), pod_logs: nowhere }, Vec::new()).unwrap()
 }
 
 /// A socket of ours, and the other end of it.

@@ -94,7 +94,7 @@ impl Door {
 }
 
 pub(crate) fn resolver(pod_logs: &Path) -> Resolver {
-    Resolver::new(Kubepods { cgroup_root: "/sys/fs/cgroup".into(), pod_logs: pod_logs.to_path_buf() }).unwrap()
+    Resolver::new(Kubepods { cgroup_root: "/sys/fs/cgroup".into(), pod_logs: pod_logs.to_path_buf() }, Vec::new()).unwrap()
 }
 
 // === impl Caller ===

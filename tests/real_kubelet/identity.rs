@@ -69,7 +69,7 @@ async fn a_real_pods_containers_are_one_client_by_name_and_a_class_of_their_name
     let node = Node::start();
     let doors = node.scratch(proxy::FOLDER);
     let listeners = SOCKETS.map(|name| UnixListener::bind(doors.join(name)).unwrap());
-    let resolver = Resolver::new(Kubepods { cgroup_root: "/sys/fs/cgroup".into(), pod_logs: node.pod_logs() }).unwrap();
+    let resolver = Resolver::new(Kubepods { cgroup_root: "/sys/fs/cgroup".into(), pod_logs: node.pod_logs() }, Vec::new()).unwrap();
     add_callers(&node, "caller", &tool(&node), &doors);
     let (one, two) = tokio::task::block_in_place(|| (accept(&listeners[0], &resolver), accept(&listeners[1], &resolver)));
     assert!(matches!(one.client, Client::Pod { .. }), "{one:?}");
