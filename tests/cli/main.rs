@@ -1,6 +1,8 @@
 //! The command as a user meets it: what it prints, and how it ends.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+#[cfg(feature = "server")]
+mod check;
 mod demo;
 mod server;
 

@@ -40,6 +40,14 @@ impl Server {
         Self::start(Replies { stale: true, ..Replies::of_case(case) })
     }
 
+    /// The same on a node with these allocatable CPUs.
+    #[cfg(feature = "server")]
+    pub(crate) fn with_cpus(case: &str, cpus: Vec<i64>) -> Self {
+        let mut replies = Replies::of_case(case);
+        replies.allocatable.cpu_ids = cpus;
+        Self::start(replies)
+    }
+
     /// Serves a node without pods.
     pub(crate) fn empty() -> Self {
         Self::start(Replies::empty(None))
@@ -131,7 +139,7 @@ impl PodResourcesLister for Replies {
     }
 }
 
-fn recorded<M: Message + Default>(method: &str, case: &str) -> M {
+pub(crate) fn recorded<M: Message + Default>(method: &str, case: &str) -> M {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/cases/kubelet/{method}-{case}.hex"));
     let hex = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
