@@ -147,6 +147,8 @@ impl Config {
         let epoch = sources.epoch();
         let (handle, channel) = refresh::channel(self.refresh.clone(), epoch.clone());
         let host = Host::new(self.host.clone());
+        let (told, counted) = (sources.clone(), epoch.clone());
+        host.follow(move || told.changes(&counted));
         Ok(App { config: self, admin, socket, host, sources, epoch, handle, channel, keep, rights })
     }
 }

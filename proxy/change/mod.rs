@@ -10,6 +10,7 @@ mod epoch;
 mod fanotify;
 mod gap;
 mod inotify;
+mod journal;
 mod plain;
 mod pods_api;
 mod source;

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use super::epoch::{Epoch, Queue};
 use super::pods_api::Settled;
 use crate::rights::Needed;
+use crate::source::host::Change;
 
 /// One way of learning that something changed.
 ///
@@ -55,6 +56,12 @@ pub trait Source: Send + Sync {
     /// Looks for what is lost, every few seconds and at once where the source asked for it by waking; puts it back, and bumps once
     /// when it did.
     fn mend(&self, epoch: &Epoch);
+
+    /// Every change of a cgroup below kubepods that was counted since the last call and before this one; `None` where there may be one
+    /// that cannot be named. For one caller only, which then reads everything.
+    fn changes(&self) -> Option<Vec<Change>> {
+        None
+    }
 
     /// Whether the kubelet has said that it knows all its pods, where this source can tell; `None` inside while it has not.
     fn settled(&self) -> Option<watch::Receiver<Option<Settled>>> {

@@ -8,6 +8,7 @@ use super::epoch::{Epoch, Queue};
 use super::pods_api::Settled;
 use super::source::{PartReport, Sees, Source};
 use crate::rights::Needed;
+use crate::source::host::Change;
 
 /// The change sources of this process, best first. A clone shares them.
 #[derive(Clone)]
@@ -116,6 +117,15 @@ impl Sources {
             }
         }
         epoch.ask(asked);
+    }
+
+    /// Every change of a cgroup below kubepods that `epoch` has counted since the last call, see [`Source::changes`]. Told by the best
+    /// source that sees them all, and by no other: what one sees whose queue requests do not ask may be counted and not be read yet.
+    pub fn changes(&self, epoch: &Epoch) -> Option<Vec<Change>> {
+        let all = Sees::CGROUPS.and(Sees::CPUSETS);
+        let source = self.iter().find(|source| all.without(source.sees()) == Sees::NOTHING)?;
+        // A source that nobody hears counts elsewhere.
+        if std::ptr::eq(self.heard(source, epoch), epoch) { source.changes() } else { None }
     }
 
     /// The kubelet's word that it knows all its pods, where a source can tell.

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use podresources_proxy_ebpf_common::{NAMES_LEAF_FIRST, Record};
+use podresources_proxy_ebpf_common::{NAMES_LEAF_FIRST, PATH_BYTES, Record};
+
+use crate::source::host::{Change, ChangeKind};
 
 pub use podresources_proxy_ebpf_common::{Kind, Role};
 
@@ -25,6 +27,20 @@ pub struct Event {
     pub populated: bool,
     /// `CLOCK_MONOTONIC` when the program ran.
     pub at: Duration,
+}
+
+/// Names in a path that is put together from them are cut off there.
+const LONGEST_NAME: usize = 126;
+
+/// What an event says of the cgroups below kubepods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Says {
+    /// Nothing.
+    Nothing,
+    /// One has changed.
+    Changed(Change),
+    /// One has changed, and it cannot be told which.
+    Unplaced,
 }
 
 // === impl Event ===
@@ -58,6 +74,25 @@ impl Event {
     }
 }
 
+impl Event {
+    /// What it says of the cgroups below kubepods.
+    pub(super) fn says(&self) -> Says {
+        let kind = match self.kind {
+            Kind::Mkdir => ChangeKind::Made,
+            Kind::Rmdir | Kind::Release => ChangeKind::Removed,
+            Kind::Cpuset => ChangeKind::Written,
+            Kind::Rename | Kind::Attach | Kind::Populated => return Says::Nothing,
+        };
+        // Long paths and names are cut off, and a path that is put together may lack its upper names.
+        let whole = self.path.len() < PATH_BYTES - 1 && self.path.split('/').all(|name| name.len() < LONGEST_NAME);
+        if whole && self.path.contains("kubepods") {
+            Says::Changed(Change { cgroup: self.path.trim_matches('/').to_owned(), kind })
+        } else {
+            Says::Unplaced
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use podresources_proxy_ebpf_common::PATH_BYTES;
@@ -86,6 +121,18 @@ mod tests {
         assert_eq!(names.path, whole.path);
         assert_eq!((whole.text, names.text.as_deref()), (None, Some("0-3")));
         assert_eq!(names.at, Duration::from_millis(1500));
+    }
+
+    #[test]
+    fn what_an_event_says_of_kubepods_is_a_change_only_where_its_place_is_whole() {
+        let says = |kind: Kind, flags, path: &str| Event::read(&bytes(kind as u32, flags, path.as_bytes(), b"")).unwrap().says();
+        let change = |cgroup: &str, kind| Says::Changed(Change { cgroup: cgroup.to_owned(), kind });
+        assert_eq!(says(Kind::Mkdir, 0, "/kubepods/pod1\0"), change("kubepods/pod1", ChangeKind::Made));
+        assert_eq!(says(Kind::Cpuset, NAMES_LEAF_FIRST, "c1\0kubepods\0"), change("kubepods/c1", ChangeKind::Written));
+        assert_eq!(says(Kind::Cpuset, NAMES_LEAF_FIRST, "c1\0pod1\0"), Says::Unplaced, "the upper names are missing");
+        assert_eq!(says(Kind::Cpuset, NAMES_LEAF_FIRST, &format!("{}\0kubepods\0", "c".repeat(127))), Says::Unplaced);
+        assert_eq!(says(Kind::Rmdir, 0, &format!("/kubepods/{}", "a/".repeat(187))), Says::Unplaced);
+        assert_eq!(says(Kind::Rename, 0, "kubepods\0"), Says::Nothing);
     }
 
     #[test]

@@ -23,15 +23,21 @@ use self::filter::{Found, Installed};
 use self::loader::{Attached, LoadError, Loaded};
 use self::programs::{DUTIES, Duty, Way};
 use self::refusal::Rights;
+use super::journal::Journal;
 use super::{Epoch, Kind as ChangeKind, PartReport, Sees, Source, State, Watched, Words};
 use crate::rights::Needed;
+use crate::source::host::Change;
 use crate::sys::SharedWords;
 
 pub use event::{Event, Kind, Role};
+use event::Says;
 pub use loader::KernelFiles;
 
 /// How many events wait for a subscriber that is slow.
 const BACKLOG: usize = 1024;
+
+/// How often the ring is read again for a record that is counted and not there yet. It takes a program far less than a microsecond.
+const TRIES: usize = 64;
 
 /// The programs as a source of changes.
 pub struct Ebpf {
@@ -51,6 +57,9 @@ struct Inside {
     late_seen: u64,
     events_read: u64,
     chatter_read: u64,
+    journal: Journal,
+    /// Records that the ring had no room for, as far as the journal knows.
+    lost_seen: u64,
     rights: Rights,
 }
 
@@ -96,7 +105,9 @@ impl Ebpf {
             Ok((loaded, filters, words)) => (Some((loaded, Installed::new(filters))), Some(words), None),
             Err(error) => (None, None, Some(refused(&error, &rights))),
         };
-        let mut inside = Inside { loaded, standings: Vec::new(), found, late_seen: 0, events_read: 0, chatter_read: 0, rights };
+        let (standings, journal) = (Vec::new(), Journal::default());
+        let (late_seen, lost_seen, events_read, chatter_read) = (0, 0, 0, 0);
+        let mut inside = Inside { loaded, standings, found, late_seen, events_read, chatter_read, journal, lost_seen, rights };
         inside.install(words.as_ref());
         inside.standings = match refused {
             None => DUTIES.iter().map(|duty| inside.try_ways(duty, without)).collect(),
@@ -144,17 +155,23 @@ impl Ebpf {
     fn read(&self, inside: &mut Inside) {
         let Some((loaded, _)) = &mut inside.loaded else { return };
         let publish = |bytes: &[u8]| {
-            let Some(event) = Event::read(bytes) else { return };
+            let event = Event::read(bytes)?;
             tracing::debug!(?event, "seen by a program");
+            let says = event.says();
             // Nobody listens, most of the time.
             let _none = self.events.send(Arc::new(event));
+            Some(says)
         };
         while let Some(record) = loaded.events.next() {
-            publish(&record);
+            match publish(&record) {
+                Some(Says::Nothing) => {}
+                Some(Says::Changed(change)) => inside.journal.push(change),
+                Some(Says::Unplaced) | None => inside.journal.incomplete = true,
+            }
             inside.events_read += 1;
         }
         while let Some(record) = loaded.chatter.next() {
-            publish(&record);
+            let _nothing = publish(&record);
             inside.chatter_read += 1;
         }
     }
@@ -208,19 +225,28 @@ impl Source for Ebpf {
     }
 
     fn sees(&self) -> Sees {
-        let inside = self.lock();
-        let works = |kind| inside.standings.iter().filter(|standing| standing.duty.kind == kind).all(Standing::works);
-        let mut sees = Sees::NOTHING;
-        if works(Kind::Mkdir) && works(Kind::Rmdir) {
-            sees = sees.and(Sees::CGROUPS);
+        self.lock().sees()
+    }
+
+    fn changes(&self) -> Option<Vec<Change>> {
+        let mut inside = self.lock();
+        let mut all_read = false;
+        for _ in 0..TRIES {
+            self.read(&mut inside);
+            // A program counts, then reserves a record or counts it as lost, then submits it. So at any moment no more are read and lost
+            // than are counted, and where the numbers are equal, these are the same changes. The count is looked at last.
+            let lost = self.word(words::EVENTS_LOST);
+            inside.journal.incomplete |= lost != inside.lost_seen;
+            inside.lost_seen = lost;
+            if self.word(words::CHANGES) == inside.events_read + lost {
+                all_read = true;
+                break;
+            }
+            std::thread::yield_now();
         }
-        if works(Kind::Cpuset) {
-            sees = sees.and(Sees::CPUSETS);
-        }
-        if works(Kind::Rename) && inside.found.missing.is_empty() {
-            sees = sees.and(Sees::KUBELET);
-        }
-        sees
+        let sees = inside.sees();
+        let whole = Sees::CGROUPS.and(Sees::CPUSETS).without(sees) == Sees::NOTHING;
+        inside.journal.take().filter(|_| all_read && whole)
     }
 
     fn needs(&self) -> Needed {
@@ -259,6 +285,7 @@ impl Source for Ebpf {
         self.read(&mut inside);
         let moved = self.refresh(&mut inside);
         let lost = inside.mend();
+        inside.journal.incomplete |= moved || lost;
         drop(inside);
         if moved || lost {
             epoch.bump(ChangeKind::Socket);
@@ -275,6 +302,21 @@ impl std::fmt::Debug for Ebpf {
 // === impl Inside ===
 
 impl Inside {
+    fn sees(&self) -> Sees {
+        let works = |kind| self.standings.iter().filter(|standing| standing.duty.kind == kind).all(Standing::works);
+        let mut sees = Sees::NOTHING;
+        if works(Kind::Mkdir) && works(Kind::Rmdir) {
+            sees = sees.and(Sees::CGROUPS);
+        }
+        if works(Kind::Cpuset) {
+            sees = sees.and(Sees::CPUSETS);
+        }
+        if works(Kind::Rename) && self.found.missing.is_empty() {
+            sees = sees.and(Sees::KUBELET);
+        }
+        sees
+    }
+
     /// Puts what was found in force.
     fn install(&mut self, words: Option<&Words>) {
         let (Some((_, installed)), Some(words)) = (&mut self.loaded, words) else { return };

@@ -24,10 +24,12 @@ use rustix::fs::CWD;
 use self::event::{Event, Key, events};
 use super::epoch::{Epoch, Kind, Queue};
 use super::gap::Gap;
+use super::journal::Journal;
 use super::source::{PartReport, Sees, Source, State};
 use super::wait::Wait;
 use crate::kubepods::roots::{Dir, Hierarchy, Level, Root, id_of, is_root};
 use crate::rights::Needed;
+use crate::source::host::{Change, ChangeKind};
 
 /// `FAN_REPORT_DIR_FID | FAN_REPORT_NAME`.
 const REPORT_DFID_NAME: InitFlags = InitFlags::from_bits_retain(0xc00);
@@ -79,6 +81,10 @@ struct Table {
     dirty: HashSet<Key>,
     /// Everything has to be looked at.
     lost: bool,
+    /// Where the hierarchies are mounted.
+    tops: Vec<PathBuf>,
+    /// What [`Source::changes`] is to tell next. It has all that was counted so far: it is filled under the lock that is held until then.
+    journal: Journal,
 }
 
 /// What an event means.
@@ -152,6 +158,7 @@ impl Fanotify {
                 Mark { hierarchy: hierarchy.clone(), fsid, state }
             });
             marks.push(mark);
+            found.tops.push(hierarchy.top.clone());
             for root in hierarchy.roots() {
                 found.add_root(fsid, &root);
                 turned |= self.learn(fsid, root.dir(), &mut kept);
@@ -164,7 +171,9 @@ impl Fanotify {
         *self.marks() = marks;
         let mut table = self.queue.lock();
         table.known.retain(|key, _| kept.contains(key));
-        (table.roots, table.paths) = (found.roots, found.paths);
+        (table.roots, table.paths, table.tops) = (found.roots, found.paths, found.tops);
+        // Which of it is new is not told.
+        table.journal.incomplete |= turned;
         turned
     }
 
@@ -175,7 +184,11 @@ impl Fanotify {
         dir.walk(&mut |dir| {
             let key = (fsid, dir.id);
             kept.insert(key);
-            gained |= self.queue.lock().known.insert(key, dir.clone()).is_none();
+            let mut table = self.queue.lock();
+            if table.known.insert(key, dir.clone()).is_none() {
+                gained = true;
+                table.note(&dir.path, ChangeKind::Made);
+            }
             true
         });
         gained
@@ -230,6 +243,14 @@ impl Source for Fanotify {
             return Sees::NOTHING;
         }
         if self.queue.handles { Sees::CGROUPS.and(Sees::CPUSETS) } else { Sees::CPUSETS }
+    }
+
+    fn changes(&self) -> Option<Vec<Change>> {
+        let sees = self.sees();
+        let mut table = self.queue.lock();
+        // While a cgroup is not known that was made, what is written in it is taken for another's.
+        let whole = Sees::CGROUPS.and(Sees::CPUSETS).without(sees) == Sees::NOTHING && !self.queue.gap.is_open();
+        table.journal.take().filter(|_| whole)
     }
 
     fn needs(&self) -> Needed {
@@ -312,7 +333,9 @@ impl MarkQueue {
     fn read(&self, buffer: &mut [u8], table: &mut Table, changed: &mut bool) -> Result<(), Errno> {
         let length = rustix::io::read(&self.group, &mut *buffer).map_err(|error| Errno::from_raw(error.raw_os_error()))?;
         for event in events(&buffer[..length]) {
-            self.take(table.meaning(&event), table, changed);
+            let meaning = table.meaning(&event);
+            table.note_event(&event, meaning);
+            self.take(meaning, table, changed);
         }
         Ok(())
     }
@@ -384,6 +407,40 @@ impl Table {
             self.roots.insert(((fsid, above), name.as_encoded_bytes().to_vec()));
         }
         self.paths.extend(root.path.canonicalize());
+    }
+
+    /// Keeps which cgroup an event is about.
+    fn note_event(&mut self, event: &Event<'_>, meaning: Meaning) {
+        match meaning {
+            Meaning::Foreign => return,
+            Meaning::Root | Meaning::Lost => return self.journal.incomplete = true,
+            Meaning::Change | Meaning::Made(_) => {}
+        }
+        let Some(dir) = event.dir.and_then(|key| self.known.get(&key)).map(|dir| dir.path.clone()) else {
+            return self.journal.incomplete = true;
+        };
+        let mask = MaskFlags::from_bits_retain(event.mask);
+        let entry = || std::str::from_utf8(event.name).ok().map(|name| dir.join(name));
+        // Two events on the same entry may come as one, and what is there is looked at in any case.
+        if mask.intersects(MaskFlags::FAN_CREATE | MaskFlags::FAN_DELETE) {
+            let kind = if mask.contains(MaskFlags::FAN_CREATE) { ChangeKind::Made } else { ChangeKind::Removed };
+            match entry() {
+                Some(path) => self.note(&path, kind),
+                None => self.journal.incomplete = true,
+            }
+        }
+        if mask.contains(MaskFlags::FAN_MODIFY) {
+            self.note(&dir, ChangeKind::Written);
+        }
+    }
+
+    /// Keeps that a cgroup has changed.
+    fn note(&mut self, path: &Path, kind: ChangeKind) {
+        let below = self.tops.iter().find_map(|top| path.strip_prefix(top).ok()).and_then(Path::to_str);
+        match below {
+            Some(below) => self.journal.push(Change { cgroup: below.to_owned(), kind }),
+            None => self.journal.incomplete = true,
+        }
     }
 
     fn meaning(&self, event: &Event<'_>) -> Meaning {

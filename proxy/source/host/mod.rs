@@ -1,6 +1,12 @@
 //! The host itself as a source: what the kernel and the runtimes know of pods, CPUs and memory, with no kubelet to ask.
 //!
 //! [`exclusive`] is the judgement, pure; [`tree`] and [`node`] read; [`reply`] encodes. docs/HOST.md says what is told and what is not.
+//!
+//! A look reads what has changed since the last, where a change source names every change ([`Host::follow`]), and everything else every
+//! few seconds. It asks for the changes before it reads anything, and the source answers only if it can name every change that the epoch
+//! counts by then. So whoever read the epoch before the look began, and saw a change counted, gets it from this look: it was named to
+//! this one or to one before, which then read it. Where the source cannot tell (records lost or under way, programs attached anew, no
+//! such source), everything is read.
 
 mod cdi;
 mod cgroup;
@@ -14,7 +20,8 @@ mod tree;
 mod view;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -39,9 +46,6 @@ const RESCAN_EVERY: Duration = Duration::from_secs(10);
 
 /// The host never restarts under us: all its replies come over one connection.
 const CONNECTION: u64 = 1;
-
-/// Changes that wait to be read at most; more, and everything is read again.
-const MOST_CHANGES: usize = 1024;
 
 /// Where the host keeps what is read.
 #[derive(Clone, Debug)]
@@ -68,12 +72,15 @@ pub struct Host {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug)]
+/// Names all that has changed below kubepods since it was asked last, or says that it cannot.
+type Changes = Box<dyn Fn() -> Option<Vec<Change>> + Send + Sync>;
+
 struct Shared {
     config: Config,
     /// Held while reading; only threads made for blocking take it.
     state: Mutex<State>,
-    pending: Mutex<Pending>,
+    changes: OnceLock<Changes>,
+    scans: AtomicU64,
     /// What was found last.
     view: arc_swap::ArcSwapOption<View>,
 }
@@ -83,15 +90,6 @@ struct State {
     tree: Tree,
     node: Option<Arc<Node>>,
     scanned: Option<Instant>,
-}
-
-/// Changes that nobody has read yet.
-#[derive(Debug, Default)]
-struct Pending {
-    changes: Vec<Change>,
-    /// Somebody tells of every change, so that nothing else need be read.
-    complete: bool,
-    overflow: bool,
 }
 
 // === impl Host ===
@@ -104,7 +102,7 @@ impl Host {
         let tree = Tree::new(config.kubepods.cgroup_root.clone(), names);
         let state = Mutex::new(State { tree, node: None, scanned: None });
         let view = arc_swap::ArcSwapOption::empty();
-        Self { shared: Arc::new(Shared { config, state, pending: Mutex::default(), view }) }
+        Self { shared: Arc::new(Shared { config, state, changes: OnceLock::new(), scans: AtomicU64::new(0), view }) }
     }
 
     /// What was found last; `None` before the first look.
@@ -113,34 +111,22 @@ impl Host {
         self.shared.view.load_full()
     }
 
-    /// A change that was seen. Call [`Host::told_of_all`] first: until then everything is read each time.
-    pub fn changed(&self, change: Change) {
-        let mut pending = self.pending();
-        if pending.changes.len() < MOST_CHANGES {
-            pending.changes.push(change);
-        } else {
-            pending.overflow = true;
-        }
+    /// How often everything was read.
+    #[must_use]
+    pub fn scans(&self) -> u64 {
+        self.shared.scans.load(Ordering::Relaxed)
     }
 
-    /// Changes were lost: everything is read again next time.
-    pub fn overflowed(&self) {
-        self.pending().overflow = true;
-    }
-
-    /// From now on (or no longer) [`Host::changed`] tells of every change below kubepods, before the epoch moves.
-    pub fn told_of_all(&self, complete: bool) {
-        let mut pending = self.pending();
-        pending.complete = complete;
-        pending.overflow = true;
+    /// From now on only what has changed is read. `changes` names, at each call, every change that was counted since the one before, or
+    /// says that it cannot. The first who is given is asked, and nobody but this host may ask it.
+    pub fn follow(&self, changes: impl Fn() -> Option<Vec<Change>> + Send + Sync + 'static) {
+        let _first = self.shared.changes.set(Box::new(changes));
     }
 
     /// Reads what has changed, or everything; the machine itself with everything, or where it is asked for. Blocks.
     pub fn look(&self, machine_too: bool) -> Result<Arc<View>, NoCpus> {
         let config = &self.shared.config;
         let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let pending = std::mem::take(&mut *self.pending());
-        self.pending().complete |= pending.complete;
         let recent = state.scanned.is_some_and(|at| at.elapsed() < RESCAN_EVERY);
         let node = match state.node.take().filter(|_| recent && !machine_too) {
             Some(node) => node,
@@ -148,20 +134,18 @@ impl Host {
         };
         state.node = Some(node.clone());
         let known = Known { always_shared: node.settings.always_shared.clone(), page_sizes: node.page_sizes() };
-        let enough = pending.complete && !pending.overflow && recent;
-        let tree = &mut state.tree;
-        if !(enough && pending.changes.iter().all(|change| tree.apply(change, &known))) {
-            tree.rescan(&known);
+        // From here on nothing fails: what was named is named once. Before anything is read, and also where everything will be.
+        let changes = self.shared.changes.get().and_then(|changes| changes());
+        let followed = recent && changes.is_some_and(|changes| state.tree.follow(&changes, &known));
+        if !followed {
+            state.tree.rescan(&known);
             state.scanned = Some(Instant::now());
+            self.shared.scans.fetch_add(1, Ordering::Relaxed);
         }
         let view = Arc::new(View { node, pods: state.tree.view() });
         tell(self.view().as_deref(), &view);
         self.shared.view.store(Some(view.clone()));
         Ok(view)
-    }
-
-    fn pending(&self) -> std::sync::MutexGuard<'_, Pending> {
-        self.shared.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Not on the refresher's thread, which has clients' waits to serve.
@@ -205,6 +189,12 @@ impl Upstream for Host {
 
     async fn closed(&self) {
         std::future::pending::<()>().await;
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("config", &self.config).field("scans", &self.scans).finish_non_exhaustive()
     }
 }
 

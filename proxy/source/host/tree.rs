@@ -3,6 +3,8 @@
 //! Long because the kept facts, what a change touches and the judgement of it hold each other's invariants.
 //! Blocks. Files that vanish while they are read are normal: what they belonged to is gone.
 
+mod follow;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -45,6 +47,8 @@ pub struct Tree {
     pods: BTreeMap<String, Pod>,
     /// What the last scan passed over outside of pods.
     skipped: Skipped,
+    /// Cgroups that were told to be made and cannot be seen yet.
+    announced: BTreeMap<String, ChangeKind>,
 }
 
 /// One kubelet's kubepods.
@@ -109,13 +113,15 @@ impl Tree {
     #[must_use]
     pub fn new(cgroup_root: PathBuf, names: Names) -> Self {
         let hierarchies = Hierarchies::find(&cgroup_root);
-        Self { cgroup_root, hierarchies, names, roots: Vec::new(), pods: BTreeMap::new(), skipped: Skipped::default() }
+        let (roots, pods, announced) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        Self { cgroup_root, hierarchies, names, roots, pods, skipped: Skipped::default(), announced }
     }
 
     /// Reads everything.
     pub fn rescan(&mut self, known: &Known) {
         self.hierarchies = Hierarchies::find(&self.cgroup_root);
         self.names.begin();
+        self.announced.clear();
         self.skipped = Skipped::default();
         self.pods.clear();
         self.roots = self.hierarchies.roots().into_iter().filter_map(|cgroup| self.read_root(cgroup)).collect();
@@ -134,7 +140,16 @@ impl Tree {
 
     /// Reads again what a change touched. `false`: that cannot be told from the change alone, and nothing was done; rescan.
     pub fn apply(&mut self, change: &Change, known: &Known) -> bool {
-        let cgroup = change.cgroup.trim_matches('/');
+        self.names.begin();
+        let touched = self.touch(change.cgroup.trim_matches('/'), known);
+        if touched {
+            self.settle(known);
+        }
+        touched
+    }
+
+    /// The same, before anything is judged anew.
+    fn touch(&mut self, cgroup: &str, known: &Known) -> bool {
         let Some((root, below)) = self.root_of(cgroup) else {
             // Above or beside kubepods: a new or lost root, or nothing to us.
             return !could_be_root(cgroup, &self.roots);
@@ -148,14 +163,12 @@ impl Tree {
         let Some(pod) = parts.first().filter(|name| PodUid::of_cgroup(name).is_some()) else { return below_means_nothing(below) };
         let Some(end) = cgroup.find(pod).map(|start| start + pod.len()) else { return false };
         let pod_cgroup = cgroup[..end].to_owned();
-        self.names.begin();
         match (parts.get(1), parts.len()) {
             // A child of a container is not looked at, save the one that CRI-O nests.
             (Some(child), 2 | 3) => self.reread_member(root, &pod_cgroup, child, known),
-            (Some(_), _) => return true,
+            (Some(_), _) => {}
             (None, _) => self.reread_pod(root, guaranteed, pod_cgroup, known),
         }
-        self.settle(known);
         true
     }
 
@@ -242,8 +255,11 @@ impl Tree {
             let guaranteed = pod_cgroup.rsplit_once('/').is_some_and(|(above, _)| above == self.roots[root].cgroup);
             return self.scan_pod(root, guaranteed, pod_cgroup.to_owned(), known);
         };
+        if pod.skipped.total() > 0 {
+            // What was passed over of the others is told again only where they are read again.
+            return self.scan_pod(root, pod.guaranteed, pod_cgroup.to_owned(), known);
+        }
         pod.members.remove(&format!("{pod_cgroup}/{child}"));
-        pod.skipped = Skipped::default();
         pod.entitlement = None;
         if self.hierarchies.mount().join(pod_cgroup).join(child).is_dir() {
             self.read_member(&mut pod, pod_cgroup, child, known);
