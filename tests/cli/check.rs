@@ -27,7 +27,8 @@ impl Host {
         let host = Self::without_kubepods();
         let list: ListPodResourcesResponse = recorded("list", CASE);
         let containers = || list.pod_resources.iter().flat_map(|pod| &pod.containers);
-        let claimed: CpuSet = containers().flat_map(|container| &container.cpu_ids).map(|&cpu| u32::try_from(cpu).unwrap()).collect();
+        let claimed: CpuSet =
+            containers().flat_map(|container| &container.cpu_ids).map(|&cpu| u32::try_from(cpu).unwrap()).collect();
         let shared = online().difference(&claimed).to_string();
         host.cgroup("kubepods", &online().to_string());
         for (number, pod) in list.pod_resources.iter().enumerate() {
@@ -56,7 +57,9 @@ impl Host {
     fn without_kubepods() -> Self {
         let host = Self(tempfile::tempdir().unwrap());
         host.write("cgroup/cgroup.controllers", "cpuset cpu memory\n");
-        ["bundles", "logs"].map(|dir| fs::create_dir(host.path(dir)).unwrap());
+        for dir in ["bundles", "logs"] {
+            fs::create_dir(host.path(dir)).unwrap();
+        }
         host
     }
 

@@ -3,6 +3,7 @@
 #![expect(dead_code, reason = "the harness and the node of cgroups have more than this target needs")]
 
 mod cgroups;
+mod failover;
 mod followed;
 #[path = "../harness/mod.rs"]
 mod harness;

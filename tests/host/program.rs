@@ -28,7 +28,7 @@ async fn status(proxy: &Proxy) -> serde_json::Value {
 }
 
 /// A v2 tree with a pod in it that has CPU 3 of 0-7 alone, its bundle, and a container that nobody names.
-fn fake_pod(place: &Place) {
+pub(crate) fn fake_pod(place: &Place) {
     let id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
     let pod = "cgroup/kubepods.slice/kubepods-pod01234567_89ab_cdef_0123_456789abcdef.slice";
     let bundle = format!("bundles/{id}/config.json");

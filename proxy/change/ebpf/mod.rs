@@ -29,8 +29,8 @@ use crate::rights::Needed;
 use crate::source::host::Change;
 use crate::sys::SharedWords;
 
-pub use event::{Event, Kind, Role};
 use event::Says;
+pub use event::{Event, Kind, Role};
 pub use loader::KernelFiles;
 
 /// How many events wait for a subscriber that is slow.
