@@ -366,6 +366,7 @@ impl MarkQueue {
             Meaning::Root => table.lost = true,
             Meaning::Lost => {
                 table.lost = true;
+                table.journal.incomplete = true;
                 self.losses.fetch_add(1, Ordering::Relaxed);
             }
         }
