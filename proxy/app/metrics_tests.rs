@@ -96,7 +96,7 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
     resolver.resolve(std::os::fd::AsFd::as_fd(&server));
     drop(client);
     metrics.register(Box::new(Peers(Arc::new(resolver))));
-    metrics.register(Box::new(Rules(InForce::new(super::super::Rulebook::default(), None, &table))));
+    metrics.register(Box::new(Rules(InForce::new(super::super::Loaded::default(), None, &table))));
     metrics.register(Box::new(Admission(table)));
     metrics.register(Box::new(Keeping(Arc::default())));
     let scrape = metrics.encode(Format::Prometheus).unwrap();

@@ -22,7 +22,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-pub use self::reload::{Load, Reload, Rulebook};
+pub use self::reload::{Load, Loaded, Reload, Rulebook};
 use crate::change::{Epoch, Layout, Sources, Watched};
 use crate::config::{ChangeSource, Source};
 use crate::peer::Resolver;
@@ -195,7 +195,8 @@ impl App {
         sources::announce(&self.sources, &readiness);
         let table = admission::Table::new(self.config.admission.clone());
         let rulebook = Rulebook { limits: self.config.admission.limits.clone(), classes: self.config.classes.clone() };
-        let rules = reload::InForce::new(rulebook, self.config.reload.as_ref().map(|reload| reload.file.clone()), &table);
+        let first = Loaded { rulebook, shown: self.config.shown.clone() };
+        let rules = reload::InForce::new(first, self.config.reload.as_ref().map(|reload| reload.file.clone()), &table);
         let resolver = Resolver::new(self.config.refresh.kubepods.clone(), self.config.host.bundles.clone());
         let resolver = Arc::new(resolver.map_err(|source| Error::Part { part: "the thread that looks up pods' names", source })?);
         let socket = match self.config.admission.mode {

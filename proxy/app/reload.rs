@@ -33,8 +33,17 @@ pub struct Rulebook {
     pub classes: Vec<Class>,
 }
 
+/// Rules that have been read.
+#[derive(Clone, Debug, Default)]
+pub struct Loaded {
+    /// Themselves.
+    pub rulebook: Rulebook,
+    /// The configuration with them in force, as TOML.
+    pub shown: String,
+}
+
 /// Reads the rules as they are now; the error is for people, and may have many lines.
-pub type Load = dyn Fn() -> Result<Rulebook, String> + Send + Sync;
+pub type Load = dyn Fn() -> Result<Loaded, String> + Send + Sync;
 
 /// Where rules come from.
 #[derive(Clone)]
@@ -58,6 +67,7 @@ pub(super) struct InForce {
 struct State {
     rulebook: Rulebook,
     classes: Arc<Classes>,
+    shown: String,
     /// What is wrong with the file as it is now.
     error: Option<String>,
 }
@@ -77,10 +87,11 @@ enum Outcome {
 
 impl InForce {
     /// Puts the first rules in force.
-    pub(super) fn new(rulebook: Rulebook, file: Option<PathBuf>, table: &Table) -> Arc<Self> {
+    pub(super) fn new(first: Loaded, file: Option<PathBuf>, table: &Table) -> Arc<Self> {
+        let Loaded { rulebook, shown } = first;
         let classes = Arc::new(Classes::new(rulebook.limits.clone(), rulebook.classes.clone(), None));
         table.reclassify(Arc::clone(&classes).classify());
-        let state = Mutex::new(State { rulebook, classes, error: None });
+        let state = Mutex::new(State { rulebook, classes, shown, error: None });
         Arc::new(Self { file, taken: AtomicU64::new(0), refused: AtomicU64::new(0), state })
     }
 
@@ -99,12 +110,17 @@ impl InForce {
         self.lock().error.clone()
     }
 
+    /// The configuration in force, as TOML.
+    pub(super) fn shown(&self) -> String {
+        self.lock().shown.clone()
+    }
+
     /// The names of the classes, in their order.
     pub(super) fn classes(&self) -> Vec<String> {
         self.lock().rulebook.classes.iter().map(|class| class.name.clone()).collect()
     }
 
-    fn take(&self, loaded: Result<Rulebook, String>, table: &Table) -> Outcome {
+    fn take(&self, loaded: Result<Loaded, String>, table: &Table) -> Outcome {
         let mut state = self.lock();
         match loaded {
             Err(error) => {
@@ -115,8 +131,10 @@ impl InForce {
                 state.error = Some(error);
                 Outcome::Refused { new }
             }
-            Ok(rulebook) => {
+            Ok(Loaded { rulebook, shown }) => {
                 state.error = None;
+                // The same rules may have come from elsewhere, and that is shown too.
+                state.shown = shown;
                 if rulebook == state.rulebook {
                     return Outcome::Same;
                 }

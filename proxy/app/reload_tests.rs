@@ -8,10 +8,15 @@ use crate::admission::{Config, Reason};
 use crate::peer::Peer;
 
 /// Rules as a number in a file: calls at once. Anything else is wrong.
-fn load(file: &Path) -> Result<Rulebook, String> {
+fn load(file: &Path) -> Result<Loaded, String> {
     let text = fs::read_to_string(file).map_err(|error| error.to_string())?;
     let burst = text.trim().parse().map_err(|_| format!("{text:?} is no number"))?;
-    Ok(Rulebook { limits: Limits { rate: 0.001, burst, ..Limits::default() }, classes: Vec::new() })
+    Ok(bursts_of(burst))
+}
+
+fn bursts_of(burst: u32) -> Loaded {
+    let limits = Limits { rate: 0.001, burst, ..Limits::default() };
+    Loaded { rulebook: Rulebook { limits, classes: Vec::new() }, shown: format!("burst = {burst}") }
 }
 
 struct Rig {
@@ -54,11 +59,7 @@ impl Rig {
         let dir = tempfile::tempdir().unwrap();
         let table = Table::new(Config::default());
         let file = dir.path().join("config.toml");
-        let rules = InForce::new(
-            Rulebook { limits: Limits { rate: 0.001, burst: 5, ..Limits::default() }, ..Rulebook::default() },
-            Some(file.clone()),
-            &table,
-        );
+        let rules = InForce::new(bursts_of(5), Some(file.clone()), &table);
         let rig = Self { dir, table, rules };
         let reload = Reload { file: file.clone(), load: Arc::new(move || load(&file)) };
         let mut hangups = signal(SignalKind::hangup()).unwrap();
@@ -74,6 +75,7 @@ async fn a_file_that_is_written_or_renamed_into_place_is_in_force_and_a_bad_one_
     Rig::run(async |rig| {
         // Until the directory is watched.
         tokio::task::yield_now().await;
+        assert_eq!(rig.rules.shown(), "burst = 5");
         rig.put("7");
         rig.until("renamed into place", |rig| rig.rules.reloads() == (1, 0)).await;
         fs::write(rig.file(), "9").unwrap();
@@ -81,7 +83,7 @@ async fn a_file_that_is_written_or_renamed_into_place_is_in_force_and_a_bad_one_
         rig.put("nine");
         rig.until("refused", |rig| rig.rules.reloads() == (2, 1)).await;
         assert_eq!(rig.rules.error().unwrap(), "\"nine\" is no number");
-        assert_eq!(rig.burst(), 9);
+        assert_eq!((rig.burst(), rig.rules.shown()), (9, "burst = 9".to_owned()), "what is shown is what is in force");
         rig.put("9");
         rig.until("right again", |rig| rig.rules.error().is_none()).await;
         assert_eq!(rig.rules.reloads(), (2, 1), "the same rules are no other rules");
@@ -115,7 +117,7 @@ async fn a_hangup_reads_the_file_also_where_its_directory_came_later() {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("later/config.toml");
     let table = Table::new(Config::default());
-    let rules = InForce::new(Rulebook::default(), Some(file.clone()), &table);
+    let rules = InForce::new(Loaded::default(), Some(file.clone()), &table);
     let reload = Reload {
         file: file.clone(),
         load: Arc::new({

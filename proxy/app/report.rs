@@ -51,7 +51,7 @@ impl Reporter {
         metrics.register(Box::new(metrics::Peers(self.clients.resolver.clone())));
         metrics.register(Box::new(metrics::Rules(self.clients.rules.clone())));
         let (board, switching) = (self.board.clone(), self.clone());
-        let (readiness, shown, clients) = (self.readiness.clone(), self.config.shown.clone(), self.clients.clone());
+        let (readiness, rules, clients) = (self.readiness.clone(), self.clients.rules.clone(), self.clients.clone());
         Parts {
             readiness,
             heartbeats,
@@ -59,7 +59,7 @@ impl Reporter {
             log_level,
             status: Box::new(move || self.status()),
             clients: Box::new(move || clients.all()),
-            config: Box::new(move || shown.clone()),
+            config: Box::new(move || rules.shown()),
             source: Box::new(move |wish| switching.switch_source(&board, wish)),
         }
     }

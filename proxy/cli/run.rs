@@ -153,7 +153,7 @@ fn app_config(args: &config::args::Args, resolved: &Resolved) -> app::Config {
             max_connections: listen.max_connections.get(),
         },
         classes: resolved.config.classes.clone(),
-        reload: Some(reload(args)),
+        reload: Some(reload(args, resolved.clone())),
         admin: admin::Config {
             address: admin.address,
             socket: admin.socket.as_ref().map(|socket| socket.as_path().to_owned()),
@@ -176,12 +176,18 @@ fn client_limits(clients: &config::Clients) -> admission::Limits {
 }
 
 /// Reads the rules for clients as this process would have read them at its start. Nothing else of the file is taken while it runs.
-fn reload(args: &config::args::Args) -> app::Reload {
+fn reload(args: &config::args::Args, started_with: Resolved) -> app::Reload {
     let file = config::file_of(args);
     let args = args.clone();
     let load = move || match config::load(&args) {
-        Ok(Resolved { config, .. }) => Ok(app::Rulebook { limits: client_limits(&config.clients), classes: config.classes }),
+        Ok(newer) => Ok(loaded(&started_with.clone().with_rules_of(newer))),
         Err(errors) => Err(errors.to_string()),
     };
     app::Reload { file, load: std::sync::Arc::new(load) }
+}
+
+fn loaded(resolved: &Resolved) -> app::Loaded {
+    let Config { clients, classes, .. } = &resolved.config;
+    let rulebook = app::Rulebook { limits: client_limits(clients), classes: classes.clone() };
+    app::Loaded { rulebook, shown: resolved.to_toml() }
 }

@@ -56,6 +56,26 @@ struct Reader<'a> {
     errors: Vec<ConfigError>,
 }
 
+// === impl Resolved ===
+
+impl Resolved {
+    /// This configuration with the rules for clients that a newer one has: all that a running process takes of it. `clients.admission` is
+    /// none of them: whether anybody looks who a client is, is settled at the start.
+    #[must_use]
+    pub fn with_rules_of(mut self, newer: Self) -> Self {
+        let admission = self.config.clients.admission;
+        self.config.clients = Clients { admission, ..newer.config.clients };
+        self.config.classes = newer.config.classes;
+        let is_rule = |setting: &Setting| setting.key.starts_with("clients.") && setting.key != setting::ADMISSION.key;
+        for line in newer.shown.into_iter().filter(|(setting, ..)| is_rule(setting)) {
+            if let Some(old) = self.shown.iter_mut().find(|(setting, ..)| setting.key == line.0.key) {
+                *old = line;
+            }
+        }
+        self
+    }
+}
+
 // === impl Place ===
 
 impl Place {

@@ -318,3 +318,25 @@ fn a_directory_in_a_shared_place_must_be_ours_alone() {
     symlink("/tmp", shared.path().join("link")).unwrap();
     place("link").prepare().unwrap_err();
 }
+
+#[test]
+fn of_a_newer_configuration_a_running_process_takes_the_rules_for_clients_and_shows_where_they_came_from() {
+    let started = check(&["--client-burst", "7"], &[], "[log]\nlevel = \"warn\"").unwrap();
+    let file =
+        "[log]\nlevel = \"debug\"\n[clients]\nadmission = \"observe\"\nrate = \"5/s\"\n[[class]]\nname = \"others\"\ndeny = true";
+    let newer = check(&["--client-burst", "7"], &[], file).unwrap();
+    let taken = started.clone().with_rules_of(newer.clone());
+    assert_eq!(
+        (taken.config.clients.rate, taken.config.clients.burst.get(), taken.config.clients.admission),
+        (5.0, 7, started.config.clients.admission)
+    );
+    assert_eq!((&taken.config.classes, &taken.config.log), (&newer.config.classes, &started.config.log));
+    let toml = taken.to_toml();
+    let line = |key: &str| {
+        toml.lines().find(|line| line.starts_with(key)).map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).unwrap()
+    };
+    assert_eq!(line("rate = \"5"), "rate = \"5/s\" # /etc/p.toml:5");
+    assert_eq!(line("admission"), "admission = \"enforce\" # default");
+    assert_eq!(line("level"), "level = \"warn\" # /etc/p.toml:2");
+    assert_eq!(line("[[class]]"), "[[class]]");
+}
