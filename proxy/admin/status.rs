@@ -204,6 +204,8 @@ pub struct Clients {
     pub accepted: u64,
     /// Turned away so far.
     pub refused: u64,
+    /// How often the kernel's queue of new connections was found full: others could not connect then, and are not counted.
+    pub queue_full: u64,
     /// Requests answered so far, by method.
     pub requests: BTreeMap<String, u64>,
     /// `enforce`, `observe` or `off`.

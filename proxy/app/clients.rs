@@ -47,6 +47,7 @@ impl Clientele {
             connections: stats.connections_open(),
             accepted: stats.connections_accepted(),
             refused: stats.connections_over_limit() + stats.connections_out_of_descriptors(),
+            queue_full: stats.accept_queue_full(),
             requests: methods.chain([("other".to_owned(), of(None))]).collect(),
             admission: mode(table.config().mode).to_owned(),
             limits: table.config().limits.to_string(),

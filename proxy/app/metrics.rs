@@ -50,7 +50,12 @@ impl Collector for Serving {
         gauge(e, "connections_open", "Connections open now", Some(stats.connections_open()))?;
         counter(e, "connections_accepted", "Connections taken", stats.connections_accepted())?;
         let refused = [("limit", stats.connections_over_limit()), ("descriptors", stats.connections_out_of_descriptors())];
-        counters(e, "connections_refused", "Connections closed at once", refused.map(|(reason, n)| ([("reason", reason)], n)))
+        counters(e, "connections_refused", "Connections closed at once", refused.map(|(reason, n)| ([("reason", reason)], n)))?;
+        let queue = stats.accept_queue();
+        let of = |number: fn(serve::Queue) -> u32| queue.map(|queue| u64::from(number(queue)));
+        gauge(e, "accept_queue", "Connections that wait in the kernel to be accepted", of(|queue| queue.length))?;
+        gauge(e, "accept_queue_limit", "How many may; others cannot connect then", of(|queue| queue.limit))?;
+        counter(e, "accept_queue_full", "Looks, ten a second at most, that found that queue full", stats.accept_queue_full())
     }
 }
 

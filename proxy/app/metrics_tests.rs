@@ -105,6 +105,8 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
         "connections_accepted_total 1",
         r#"connections_refused_total{reason="limit"} 1"#,
         r#"connections_refused_total{reason="descriptors"} 0"#,
+        "accept_queue 0",
+        "accept_queue_full_total 0",
         r#"requests_total{api="v1",method="List",code="OK"} 0"#,
         "requests_in_flight 0",
         "waits_total 1",
@@ -128,6 +130,9 @@ async fn a_scrape_has_every_family_and_what_a_client_did_is_in_it() {
     assert!(!scrape.contains("\npodresources_proxy_snapshot_"), "nothing is captured yet:\n{scrape}");
     let families = families(&scrape);
     insta::assert_snapshot!(families.join("\n"), @r"
+    podresources_proxy_accept_queue
+    podresources_proxy_accept_queue_full_total
+    podresources_proxy_accept_queue_limit
     podresources_proxy_build_info
     podresources_proxy_captures_total
     podresources_proxy_change_events_total

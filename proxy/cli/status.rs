@@ -192,6 +192,10 @@ fn clients(status: &Status) -> Vec<String> {
     let clients = &status.clients;
     let mut lines =
         vec![format!("{} connected, {} accepted, {} turned away", clients.connections, clients.accepted, clients.refused)];
+    if clients.queue_full > 0 {
+        let times = clients.queue_full;
+        lines.push(format!("the queue of new connections was found full {times} times: somebody dials faster than we accept"));
+    }
     lines.extend(clients.requests.iter().filter(|(_, count)| **count > 0).map(|(method, count)| format!("{method}: {count}")));
     if clients.admission.is_empty() {
         return lines;

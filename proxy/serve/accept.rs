@@ -19,9 +19,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::lobby::{Caller, Waiting};
+use super::pause::has_hung_up;
 use super::socket::SocketFile;
 use super::stats::Stats;
-use super::transport::Transport;
+use super::transport::Listener;
 
 /// The thread's name.
 pub(super) const THREAD: &str = "serve-accept";
@@ -30,6 +31,10 @@ pub(super) const THREAD: &str = "serve-accept";
 const LINGER: Duration = Duration::from_millis(50);
 /// How long to wait where accepting fails and not even the spare descriptor helps.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Connections that are taken before anything else is looked at.
+const BATCH: usize = 64;
+/// How often it is looked how long the queue is, while somebody is in it.
+const LOOK: Duration = Duration::from_millis(100);
 /// How often one kind of trouble is logged.
 const LOG_EVERY: Duration = Duration::from_mins(1);
 
@@ -69,7 +74,9 @@ struct Queue {
     over_limit: Seldom,
     crowded: Seldom,
     out_of_descriptors: Seldom,
+    full: Seldom,
     failing: Seldom,
+    next_look: Option<Instant>,
 }
 
 /// Says when something may be logged again.
@@ -79,7 +86,7 @@ struct Seldom {
 }
 
 /// Starts the accepting thread. It ends after `stop`, once the queue is empty, and then closes the listener.
-pub(super) fn start<T: Transport>(acceptor: Acceptor, stop: CancellationToken, alive: mpsc::Sender<Infallible>) -> io::Result<()> {
+pub(super) fn start(acceptor: Acceptor, stop: CancellationToken, alive: mpsc::Sender<Infallible>) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
     let spare = spare();
     std::thread::Builder::new().name(THREAD.into()).spawn(move || {
@@ -96,9 +103,11 @@ pub(super) fn start<T: Transport>(acceptor: Acceptor, stop: CancellationToken, a
             over_limit: Seldom::default(),
             crowded: Seldom::default(),
             out_of_descriptors: Seldom::default(),
+            full: Seldom::default(),
             failing: Seldom::default(),
+            next_look: None,
         };
-        if let Err(error) = runtime.block_on(queue.run::<T>(listener, listeners, &stop)) {
+        if let Err(error) = runtime.block_on(queue.run(listener, listeners, &stop)) {
             tracing::error!(%error, "accepting has ended: the socket cannot be watched");
         }
     })?;
@@ -112,72 +121,105 @@ fn spare() -> Option<OwnedFd> {
 // === impl Queue ===
 
 impl Queue {
-    async fn run<T: Transport>(
+    async fn run(
         mut self,
         listener: OwnedFd,
         mut listeners: mpsc::UnboundedReceiver<OwnedFd>,
         stop: &CancellationToken,
     ) -> io::Result<()> {
-        let mut listener = T::listener(listener)?;
-        while let Some(Some(next)) = stop.run_until_cancelled(self.accept_until::<T>(&listener, &mut listeners)).await {
-            let next = T::listener(next)?;
-            self.empty::<T>(&listener).await;
+        let mut listener = self.listen_to(listener)?;
+        while let Some(Some(next)) = stop.run_until_cancelled(self.accept_until(&listener, &mut listeners)).await {
+            let next = self.listen_to(next)?;
+            self.empty(&listener);
             listener = next;
         }
         if let Some(file) = &self.file {
             file.withdraw();
         }
-        let _ = timeout(LINGER, self.accept::<T>(&listener)).await;
-        self.empty::<T>(&listener).await;
+        let _ = timeout(LINGER, self.accept(&listener)).await;
+        self.empty(&listener);
         Ok(())
     }
 
+    fn listen_to(&self, socket: OwnedFd) -> io::Result<Listener> {
+        self.stats.accept.listen_to(&socket);
+        Listener::new(socket)
+    }
+
     /// Accepts until there is another listener.
-    async fn accept_until<T: Transport>(
-        &mut self,
-        listener: &T::Listener,
-        listeners: &mut mpsc::UnboundedReceiver<OwnedFd>,
-    ) -> Option<OwnedFd> {
+    async fn accept_until(&mut self, listener: &Listener, listeners: &mut mpsc::UnboundedReceiver<OwnedFd>) -> Option<OwnedFd> {
         tokio::select! {
             Some(next) = listeners.recv() => Some(next),
-            () = self.accept::<T>(listener) => None,
+            () = self.accept(listener) => None,
         }
     }
 
     /// Takes whoever is in the queue now: they have connected, and closing the listener would reset them. The queue cannot be longer than
     /// its backlog, so this ends even where somebody keeps connecting.
-    async fn empty<T: Transport>(&mut self, listener: &T::Listener) {
-        for _ in 0..super::socket::backlog() {
-            match timeout(Duration::ZERO, T::accept(listener)).await {
-                Ok(Ok(socket)) => self.hand_over(socket),
-                Ok(Err(_)) => {}
-                Err(_) => break,
+    fn empty(&mut self, listener: &Listener) {
+        for _ in 0..=super::socket::backlog() {
+            match listener.accept_now() {
+                Some(Ok(socket)) => self.hand_over(socket),
+                Some(Err(_)) => {}
+                None => break,
             }
         }
     }
 
-    /// Accepts for ever.
-    async fn accept<T: Transport>(&mut self, listener: &T::Listener) {
+    /// Accepts for ever: whoever is there already, in batches, then whoever comes.
+    async fn accept(&mut self, listener: &Listener) {
         loop {
-            match T::accept(listener).await {
-                Ok(socket) => self.hand_over(socket),
-                Err(error) => match Errno::from_io_error(&error) {
-                    // The client has gone again while it was in the queue, or a signal came.
-                    Some(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => {}
-                    Some(Errno::MFILE | Errno::NFILE) => self.turn_away::<T>(listener).await,
-                    _ => {
-                        if self.failing.now() {
-                            warn!(%error, "accepting a connection failed; trying again");
-                        }
-                        sleep(PAUSE).await;
+            let mut accepted = Some(listener.accept().await);
+            self.look();
+            for _ in 0..BATCH {
+                match accepted.take().or_else(|| listener.accept_now()) {
+                    Some(Ok(socket)) => self.hand_over(socket),
+                    Some(Err(error)) => {
+                        self.not_accepted(listener, error).await;
+                        break;
                     }
-                },
+                    None => break,
+                }
+            }
+        }
+    }
+
+    /// Looks now and then whether the queue is full. Such a look cannot see everything, but a queue that is full again and again.
+    fn look(&mut self) {
+        let now = Instant::now();
+        if self.next_look.is_some_and(|next| now < next) {
+            return;
+        }
+        self.next_look = Some(now + LOOK);
+        let Some(queue) = self.stats.accept.queue().filter(|queue| queue.is_full()) else { return };
+        self.stats.accept.queue_full.fetch_add(1, Relaxed);
+        if self.full.now() {
+            let length = queue.length;
+            warn!(length, "the kernel's queue of new connections is full: others cannot connect (EAGAIN) until it is emptied");
+        }
+    }
+
+    async fn not_accepted(&mut self, listener: &Listener, error: io::Error) {
+        match Errno::from_io_error(&error) {
+            // The client has gone again while it was in the queue, or a signal came.
+            Some(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => {}
+            Some(Errno::MFILE | Errno::NFILE) => self.turn_away(listener).await,
+            _ => {
+                if self.failing.now() {
+                    warn!(%error, "accepting a connection failed; trying again");
+                }
+                sleep(PAUSE).await;
             }
         }
     }
 
     fn hand_over(&mut self, socket: OwnedFd) {
         let Self { workers, stats, limit, looked_at, for_root, .. } = self;
+        if has_hung_up(&socket) {
+            // Dialled and gone: there is nobody to answer.
+            stats.accept.accepted.fetch_add(1, Relaxed);
+            return;
+        }
         let caller = Caller::of(&socket);
         let loads = stats.workers.iter().map(|worker| worker.open.load(Relaxed));
         // Those that wait to be looked at are on top: most of them may not stay.
@@ -192,10 +234,10 @@ impl Queue {
             return;
         }
         // Where nobody looks, nobody waits for it.
-        let Some(waiting) = stats.accept.lobby.enter(if *looked_at { caller } else { Caller::Unknown }) else {
+        let Some(waiting) = stats.accept.lobby.enter(if *looked_at { caller } else { Caller::Unknown }, Instant::now()) else {
             stats.accept.over_limit.fetch_add(1, Relaxed);
             if self.crowded.now() {
-                warn!(?caller, "connection closed: its process dials faster than it can be looked at");
+                warn!(?caller, "connection closed: its process dials without end, or its client has too many already");
             }
             return;
         };
@@ -208,13 +250,13 @@ impl Queue {
     }
 
     /// No descriptor is left for a connection: spends the spare one on taking it and closing it.
-    async fn turn_away<T: Transport>(&mut self, listener: &T::Listener) {
+    async fn turn_away(&mut self, listener: &Listener) {
         if self.out_of_descriptors.now() {
             warn!("connections are closed: no file descriptors left; raise the limit (LimitNOFILE=, ulimit -n)");
         }
         let had_one = self.spare.take().is_some();
-        // Another thread may have been faster and taken the descriptor; then there is nothing to do but wait.
-        let turned_away = had_one && matches!(timeout(PAUSE, T::accept(listener)).await, Ok(Ok(_)));
+        // Another thread may have been faster and taken the descriptor, or the client has gone; then there is nothing to do but wait.
+        let turned_away = had_one && matches!(listener.accept_now(), Some(Ok(_)));
         self.spare = spare();
         if turned_away {
             self.stats.accept.out_of_descriptors.fetch_add(1, Relaxed);

@@ -8,7 +8,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 use tracing::debug;
 
-use crate::admission::{Admitted, Table};
+use crate::admission::{Admitted, Reason, Table};
 use crate::peer::Peer;
 
 use super::Stats;
@@ -35,7 +35,7 @@ pub(super) const LOOKING: usize = 2;
 impl Door {
     /// Lets a connection in, or says nothing and closes it: its client is told by the end of the connection, before any HTTP/2.
     pub(super) async fn enter(&self, socket: OwnedFd, waiting: Waiting, stats: &Stats) -> Option<(OwnedFd, Admitted)> {
-        let identify = Arc::clone(&self.identify);
+        let (identify, caller) = (Arc::clone(&self.identify), waiting.caller());
         let looked = spawn_blocking(move || {
             // Dialled and gone: nobody is there to be told apart.
             let peer = (!has_hung_up(&socket)).then(|| identify(socket.as_fd()));
@@ -44,10 +44,14 @@ impl Door {
         });
         let (socket, peer) = looked.await.ok()?;
         let peer = peer?;
-        match self.table.join(peer, stats.connections_known(), Instant::now()) {
+        let now = Instant::now();
+        match self.table.join(peer, stats.connections_known(), now) {
             Ok(admitted) => Some((socket, admitted)),
             Err(reason) => {
                 debug!(reason = reason.name(), "connection closed: its client is over a limit");
+                if reason == Reason::Connections {
+                    stats.accept.lobby.shut_out(caller, now);
+                }
                 None
             }
         }

@@ -20,6 +20,7 @@ use crate::answer::Answers;
 
 mod accept;
 mod activity;
+mod backlog;
 mod body;
 mod config;
 mod connection;
@@ -37,6 +38,7 @@ mod stats;
 mod transport;
 mod worker;
 
+pub use backlog::Queue;
 pub use config::{Config, Limits, ServingConfig};
 pub use door::{Door, Identify};
 pub use method::Method;
@@ -213,7 +215,7 @@ impl Threads {
         let limit = config.limits.connections;
         let (stats_of_accept, looked_at) = (Arc::clone(&stats), door.is_some());
         let acceptor = accept::Acceptor { listener, listeners, file, workers, stats: stats_of_accept, limit, looked_at, for_root };
-        accept::start::<T>(acceptor, stop, alive).map_err(|source| StartError::Thread { name: accept::THREAD.into(), source })?;
+        accept::start(acceptor, stop, alive).map_err(|source| StartError::Thread { name: accept::THREAD.into(), source })?;
         Ok(Self { stats, renewed, living })
     }
 }

@@ -24,7 +24,7 @@ use crate::proto::{v1, v1alpha1};
 
 use super::body::{GRPC_STATUS, Reply};
 use super::door::Door;
-use super::lobby::Waiting;
+use super::lobby::{Caller, Waiting};
 use super::metadata::{self, Labels};
 use super::session::{Piece, Session};
 use super::stats::{Stats, WorkerStats};
@@ -115,6 +115,11 @@ impl<A: Answers> Shared<A> {
         let Some(door) = &self.door else { return Some((socket, None)) };
         let (socket, admitted) = door.enter(socket, waiting, &self.stats).await?;
         Some((socket, Some(admitted)))
+    }
+
+    /// A connection of this caller that was let in has ended.
+    pub(super) fn left(&self, caller: Caller) {
+        self.stats.accept.lobby.left(caller);
     }
 
     pub(super) fn worker_stats(&self) -> &WorkerStats {

@@ -1,11 +1,13 @@
 //! What the serving side counts. Each worker writes to its own numbers, without locks or look-ups; whoever reads adds them up.
 
-use std::sync::Arc;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::grpc::Code;
 
 use super::Method;
+use super::backlog::{Backlog, Queue};
 use super::lobby::Lobby;
 
 /// gRPC status codes, 0 to 16.
@@ -37,6 +39,9 @@ pub(super) struct AcceptStats {
     pub(super) accepted: AtomicU64,
     pub(super) over_limit: AtomicU64,
     pub(super) out_of_descriptors: AtomicU64,
+    /// Looks at the kernel's queue that found it full.
+    pub(super) queue_full: AtomicU64,
+    backlog: Mutex<Option<Backlog>>,
     pub(super) lobby: Arc<Lobby>,
 }
 
@@ -59,6 +64,8 @@ impl Stats {
                 accepted: 0.into(),
                 over_limit: 0.into(),
                 out_of_descriptors: 0.into(),
+                queue_full: 0.into(),
+                backlog: Mutex::default(),
                 lobby: Lobby::new(connections),
             },
         }
@@ -105,8 +112,31 @@ impl Stats {
         self.accept.out_of_descriptors.load(Relaxed)
     }
 
+    /// Looks at the kernel's queue of connections that are not accepted yet. `None` where it cannot be asked for.
+    pub fn accept_queue(&self) -> Option<Queue> {
+        self.accept.queue()
+    }
+
+    /// How often that queue was found full, with ten looks a second at most. Who connects then fails, or waits, and is not counted.
+    pub fn accept_queue_full(&self) -> u64 {
+        self.accept.queue_full.load(Relaxed)
+    }
+
     fn sum(&self, number: impl Fn(&WorkerStats) -> &AtomicU64) -> u64 {
         self.workers.iter().map(|worker| number(worker).load(Relaxed)).sum()
+    }
+}
+
+// === impl AcceptStats ===
+
+impl AcceptStats {
+    /// From now on, this is the listener whose queue is looked at.
+    pub(super) fn listen_to(&self, listener: &impl AsFd) {
+        *self.backlog.lock().unwrap_or_else(PoisonError::into_inner) = Backlog::of(listener);
+    }
+
+    pub(super) fn queue(&self) -> Option<Queue> {
+        self.backlog.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.look()
     }
 }
 

@@ -63,11 +63,13 @@ where
             while let Some(Accepted { socket, waiting }) = sockets.recv().await {
                 let (open, stop) = (Open(Rc::clone(&shared)), stop.clone());
                 connections.spawn_local(async move {
+                    let caller = waiting.caller();
                     let Some((socket, admitted)) = open.0.enter(socket, waiting).await else { return };
                     match T::from_accepted(socket) {
                         Ok(socket) => connection::serve(socket, admitted, Rc::clone(&open.0), stop).await,
                         Err(error) => debug!(%error, "connection lost before it was served"),
                     }
+                    open.0.left(caller);
                 });
             }
             connections.close();
