@@ -6,9 +6,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::fstat;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink::SOCK_DIAG, recv, send, socket_with,
-};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink::SOCK_DIAG, recv, send, socket_with};
 
 /// Asks after one listening socket.
 #[derive(Debug)]
@@ -37,6 +35,7 @@ const LENGTH: u16 = 4;
 /// Bytes of `struct nlmsghdr`, `struct unix_diag_req`, `struct unix_diag_msg` and `struct nlattr`.
 const HEADER: usize = 16;
 const ASKED: usize = 24;
+const LENGTH_OF_REQUEST: u32 = 40;
 const TOLD: usize = 16;
 const ATTRIBUTE: usize = 4;
 
@@ -64,8 +63,8 @@ impl Backlog {
 fn request(inode: u32) -> Vec<u8> {
     const ANY_COOKIE: [u8; 8] = [0xff; 8];
     const ANY_STATE: u32 = u32::MAX;
-    let length = (HEADER + ASKED) as u32;
-    let header = [&length.to_ne_bytes()[..], &BY_FAMILY.to_ne_bytes(), &REQUEST.to_ne_bytes(), &[0; 8]].concat();
+    const { assert!(HEADER + ASKED == LENGTH_OF_REQUEST as usize) };
+    let header = [&LENGTH_OF_REQUEST.to_ne_bytes()[..], &BY_FAMILY.to_ne_bytes(), &REQUEST.to_ne_bytes(), &[0; 8]].concat();
     let asked = [&[AF_UNIX, 0, 0, 0][..], &ANY_STATE.to_ne_bytes(), &inode.to_ne_bytes(), &SHOW_LENGTH.to_ne_bytes(), &ANY_COOKIE];
     [header, asked.concat()].concat()
 }
@@ -91,15 +90,16 @@ fn read(reply: &[u8]) -> Option<Queue> {
 // === impl Queue ===
 
 impl Queue {
-    /// Whether nobody more gets in.
+    /// Whether nobody more gets in. The kernel lets in one more than the limit says.
     pub const fn is_full(self) -> bool {
-        self.length >= self.limit
+        self.length > self.limit
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::io::Errno;
     use rustix::net::{SocketAddrUnix, bind, connect, listen, socket};
 
     fn unix() -> OwnedFd {
@@ -115,19 +115,27 @@ mod tests {
         listen(&listener, 2).unwrap();
         let backlog = Backlog::of(&listener).expect("this kernel has unix_diag");
         let mut held = Vec::new();
-        for length in 0..=2 {
+        for length in 0..=3 {
             let queue = Queue { length, limit: 2 };
             assert_eq!(backlog.look(), Some(queue));
-            assert_eq!(queue.is_full(), length == 2);
-            let client = unix();
-            connect(&client, &address).unwrap();
+            let client = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::NONBLOCK, None).unwrap();
+            let connected = connect(&client, &address);
+            assert_eq!(connected, if queue.is_full() { Err(Errno::AGAIN) } else { Ok(()) }, "{queue:?}");
+            assert_eq!(queue.is_full(), length == 3);
             held.push(client);
         }
     }
 
     #[test]
+    fn a_socket_that_the_kernel_tells_nothing_of_has_no_queue() {
+        let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(Backlog::of(&tcp).is_none(), "unix_diag does not know it");
+    }
+
+    #[test]
     fn a_reply_that_is_cut_off_or_means_something_else_says_nothing() {
-        let attribute = |kind: u16| [&12_u16.to_ne_bytes()[..], &kind.to_ne_bytes(), &3_u32.to_ne_bytes(), &9_u32.to_ne_bytes()].concat();
+        let attribute =
+            |kind: u16| [&12_u16.to_ne_bytes()[..], &kind.to_ne_bytes(), &3_u32.to_ne_bytes(), &9_u32.to_ne_bytes()].concat();
         let head = [&0_u32.to_ne_bytes()[..], &BY_FAMILY.to_ne_bytes(), &[0; 26]].concat();
         let whole = [&head[..], &attribute(1), &attribute(LENGTH)].concat();
         assert_eq!(read(&whole), Some(Queue { length: 3, limit: 9 }));

@@ -26,8 +26,10 @@ const DIALS: (f64, u32) = (1_000.0, 256);
 const DIALS_OF_USER: (f64, u32) = (4.0 * DIALS.0, 4 * DIALS.1);
 /// How long a process is kept out unseen once its client was found to have too many connections, unless one of its own ends.
 const SHUT_OUT: Duration = Duration::from_millis(100);
-/// How often those are forgotten of whom nothing needs to be known any more.
+/// How often those are forgotten of whom nothing needs to be known any more; and sooner where so many have come, or twice as many as were
+/// left the last time, so that a sweep costs each newcomer the same, however many processes come.
 const SWEEP: Duration = Duration::from_secs(1);
+const SWEEP_AT: usize = 1024;
 /// As soon as so many wait, nobody gets a second one: an eighth of all connections that may be open, within these.
 const CROWDED: RangeInclusive<usize> = 16..=512;
 
@@ -45,6 +47,8 @@ struct Crowd {
     /// How many wait, of all callers.
     all: usize,
     next_sweep: Option<Instant>,
+    /// How many callers are known before the next sweep.
+    sweep_at: usize,
 }
 
 /// What is known of a caller.
@@ -122,9 +126,8 @@ impl Lobby {
     pub(super) fn enter(self: &Arc<Self>, caller: Caller, now: Instant) -> Option<Waiting> {
         let clock = self.clock(now);
         let mut crowd = self.crowd();
-        if crowd.next_sweep.is_none_or(|next| next <= now) {
-            crowd.callers.retain(|_, seen| seen.matters(clock, now));
-            crowd.next_sweep = Some(now + SWEEP);
+        if crowd.next_sweep.is_none_or(|next| next <= now) || crowd.callers.len() >= crowd.sweep_at {
+            crowd.sweep(clock, now);
         }
         let most = if crowd.all < self.crowded || caller == Caller::Unknown { caller.most() } else { 1 };
         let seen = crowd.callers.entry(caller).or_insert_with(Seen::new);
@@ -164,6 +167,17 @@ impl Lobby {
 /// How many that wait are a crowd.
 pub(super) fn crowded(connections: usize) -> usize {
     (connections / 8).clamp(*CROWDED.start(), *CROWDED.end())
+}
+
+// === impl Crowd ===
+
+impl Crowd {
+    fn sweep(&mut self, clock: u64, now: Instant) {
+        self.callers.retain(|_, seen| seen.matters(clock, now));
+        self.sweep_at = SWEEP_AT.max(2 * self.callers.len());
+        self.callers.shrink_to(self.sweep_at);
+        self.next_sweep = Some(now + SWEEP);
+    }
 }
 
 // === impl Seen ===
@@ -256,6 +270,47 @@ mod tests {
         drop(lobby.enter(process(1_000), now + SWEEP));
         let crowd = lobby.crowd();
         assert_eq!((crowd.all, crowd.callers.len()), (0, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn little_is_kept_however_many_processes_come_and_go() {
+        let (lobby, start) = (Lobby::new(4096), Instant::now());
+        for pid in 0..100_000 {
+            drop(lobby.enter(process(pid), start + Duration::from_micros(10) * pid.unsigned_abs()).unwrap());
+            assert!(lobby.crowd().callers.len() <= SWEEP_AT);
+        }
+        let kept = lobby.crowd().callers.capacity();
+        assert!(kept <= 4 * SWEEP_AT, "room for {kept}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_who_dial_for_every_call_are_never_kept_out() {
+        let (lobby, start) = (Lobby::new(4096), Instant::now());
+        for call in 0..10_000 {
+            let now = start + Duration::from_millis(10) * call;
+            assert!(lobby.enter(process(1), now).is_some(), "100 a second, call {call}");
+            // A hundred processes that we cannot tell apart make 1,000 a second, as another of the same user dials ten at once now and then.
+            let burst = if call % 100 == 0 { 20 } else { 10 };
+            let held: Vec<_> = (0..burst).map(|_| lobby.enter(Caller::User { uid: 0 }, now)).collect();
+            assert!(held.iter().all(Option::is_some), "call {call}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_that_dials_without_end_leaves_room_for_others_of_a_user_whose_processes_cannot_be_seen() {
+        // 10,000 dials a second, and each hundredth is another's: within the user's pace they are let in as they come.
+        let (lobby, start) = (Lobby::new(4096), Instant::now());
+        let (mut others, mut let_in) = (0, 0);
+        for dial in 0..50_000_u32 {
+            let now =
+                start + Duration::from_micros(100) * dial + Duration::from_nanos(u64::from(dial.wrapping_mul(2_654_435_761) >> 16));
+            let entered = lobby.enter(Caller::User { uid: 0 }, now).is_some();
+            if dial.wrapping_mul(2_654_435_761) % 100 == 0 {
+                others += 1;
+                let_in += u32::from(entered);
+            }
+        }
+        assert!(let_in * 10 >= others * 3, "{let_in} of {others}: two in five are within the pace");
     }
 
     #[test]

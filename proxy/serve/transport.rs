@@ -25,7 +25,10 @@ pub(super) struct Listener(AsyncFd<OwnedFd>);
 
 impl Listener {
     /// Takes over a listening, non-blocking socket. Needs the runtime that will drive it.
-    #[expect(deprecated, reason = "what comes in its place is unsafe for types that may change their descriptor; an OwnedFd never does")]
+    #[expect(
+        deprecated,
+        reason = "what comes in its place is unsafe for types that may change their descriptor; an OwnedFd never does"
+    )]
     pub(super) fn new(socket: OwnedFd) -> io::Result<Self> {
         AsyncFd::with_interest(socket, Interest::READABLE).map(Self)
     }
